@@ -1,0 +1,65 @@
+"""What can go wrong, as types: bad input, unknown names, unsupported architectures, loads that do not fit.
+
+Knows no file format and no screen: the command line turns each into one line and an exit code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_LONGEST_VALUE = 80
+
+
+def shown(value: Any) -> str:
+    """A value as it may stand in a one-line message: no newline, never longer than 80 characters.
+
+    >>> shown("a" * 100)[-6:], shown(3)
+    ('aaa...', '3')
+    """
+    text = value if isinstance(value, str) else repr(value)
+    text = "".join(c if c.isprintable() else " " for c in text[: _LONGEST_VALUE + 1])
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
+
+
+class InferplanError(Exception):
+    """Base of every error that is the user's to mend; `exit_code` is what the command line ends with."""
+
+    exit_code = 2
+
+
+class SpecError(InferplanError):
+    """A file or a value breaks a rule. The message names file, field, value and rule, each where known.
+
+    >>> str(SpecError("needs a unit, such as '3.35 TB/s'", file="x.yaml", field="memory.bandwidth", value=3.35))
+    "x.yaml: memory.bandwidth: 3.35: needs a unit, such as '3.35 TB/s'"
+    """
+
+    def __init__(self, rule: str, *, file: Any = None, field: str | None = None, value: Any = None) -> None:
+        self.rule, self.file, self.field, self.value = rule, file, field, value
+        parts = [None if file is None else shown(str(file)), field and shown(field)]
+        parts += [None if value is None else shown(value), rule]
+        super().__init__(": ".join(p for p in parts if p))
+
+    def within(self, file: Any) -> SpecError:
+        """The same error, naming the file it came from."""
+        return self if self.file is not None else SpecError(self.rule, file=file, field=self.field, value=self.value)
+
+
+class NotFound(InferplanError):
+    """A name is not in the catalog; the message lists near misses."""
+
+
+class Unsupported(InferplanError):
+    """The input is well formed, but asks for something inferplan does not model; it says what is missing."""
+
+
+class DoesNotFit(InferplanError):
+    """The load does not fit the memory."""
+
+    exit_code = 1
+
+
+class NoFeasiblePlan(InferplanError):
+    """No candidate meets the goal."""
+
+    exit_code = 1

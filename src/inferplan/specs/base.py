@@ -1,0 +1,68 @@
+"""The common ground of all spec files: frozen pydantic records, and pydantic's complaints as one SpecError line.
+
+Knows no part, no model and no unit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from inferplan.errors import SpecError
+from inferplan.specs.document import load_yaml
+
+
+class Record(BaseModel):
+    """A frozen record with no unknown keys and no silent coercion from text to number."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, hide_input_in_errors=True)
+
+
+class Spec(Record):
+    """A record that stands in a file of its own."""
+
+    @classmethod
+    def load(cls, path: Any) -> Self:
+        """The spec in a YAML file; raises SpecError naming file, field, value and rule."""
+        return cls.from_mapping(load_yaml(path), file=path)
+
+    @classmethod
+    def from_mapping(cls, data: dict[str, Any], *, file: Any = None) -> Self:
+        """The spec in a mapping already read."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as e:
+            raise complaint(e, file) from None
+        except SpecError as e:
+            raise e.within(file) from None
+
+
+_RULES = {
+    "extra_forbidden": "is not a field that is known here",
+    "missing": "is required and missing",
+    "finite_number": "must be a finite number",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "string_type": "must be text",
+    "bool_type": "must be true or false",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "dict_type": "must be a mapping",
+    "model_type": "must be a mapping",
+    "model_attributes_type": "must be a mapping",
+}
+
+
+def complaint(error: ValidationError, file: Any = None) -> SpecError:
+    """The first thing pydantic found, as one line: file, dotted field, value, rule."""
+    errors = error.errors(include_url=False)
+    first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
+    field = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("function-", "tagged-union")))
+    context = first.get("ctx", {})
+    cause = context.get("error")
+    if isinstance(cause, SpecError):
+        return SpecError(cause.rule, file=file, field=".".join(p for p in (field, cause.field) if p), value=cause.value)
+    rule = str(cause) if cause else _RULES.get(first["type"], first["msg"].replace("\n", " "))
+    value = None if first["type"] in ("missing", "extra_forbidden") else first.get("input")
+    return SpecError(rule, file=file, field=field or None, value=value if not isinstance(value, (dict, list)) else None)
