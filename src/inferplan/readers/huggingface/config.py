@@ -1,0 +1,150 @@
+"""A published `config.json` to a Model: finds the text decoder, its class defaults, the towers beside it and its quantisation.
+
+Knows where things stand in such a file; the shapes of each family live in the sibling modules. An architecture that is not
+understood is refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from inferplan.errors import InferplanError, SpecError, Unsupported
+from inferplan.readers.huggingface.assemble import stacked
+from inferplan.readers.huggingface.families import reader_of
+from inferplan.readers.huggingface.fields import Fields
+from inferplan.readers.huggingface.towers import towers_of
+from inferplan.specs.base import complaint
+from inferplan.specs.document import load_json
+from inferplan.specs.model import Model
+
+NESTED = ("text_config", "llm_config", "language_config", "language_model", "thinker_config")
+DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp32", "float8_e4m3fn": "bf16"}
+
+
+@cache
+def class_defaults() -> dict[str, dict[str, Any]]:
+    """What the configuration class of each model type assumes for fields a file leaves out."""
+    text = files("inferplan.readers.huggingface").joinpath("class_defaults.json").read_text(encoding="utf-8")
+    table: dict[str, dict[str, Any]] = json.loads(text)["defaults"]
+    return table
+
+
+def load_config(path: Path) -> Model:
+    """The Model that a `config.json` describes; the file's name, or its folder's, becomes the model's name."""
+    data = load_json(path, infinity=True)
+    name = path.parent.name if path.name == "config.json" and path.parent.name else path.stem
+    return read_config(data, file=path, name=name or "model")
+
+
+def read_config(data: dict[str, Any], *, file: Any = None, name: str = "model") -> Model:
+    """The Model that a configuration describes.
+
+    Raises SpecError for a missing or absurd field and Unsupported for an architecture that is not understood.
+    """
+    try:
+        return _model(data, file, name)
+    except ValidationError as e:
+        raise complaint(e, file) from None
+    except SpecError as e:
+        raise e.within(file) from None
+    except Unsupported as e:
+        raise Unsupported(f"{file}: {e}" if file is not None else str(e)) from None
+    except RecursionError:
+        raise SpecError("nests configurations too deeply", file=file) from None
+
+
+def _model(data: dict[str, Any], file: Any, name: str) -> Model:
+    outer = fields_of(data, file, "")
+    text = text_fields(outer)
+    kind, reader = reader_of(type_of(text))
+    text.defaults = class_defaults().get(str(text.data["model_type"]), {})
+    parts = reader(text)
+    stack = stacked(parts.pop("layers"))
+    architecture = next(iter(data.get("architectures") or []), "")
+    head = parts.pop("head", None) or ("tied" if tied(outer, text) else "own")
+    stated: dict[str, Any] = {
+        "name": name, "title": name.replace("--", "/"), "family": kind, "architecture": str(architecture), "vocab": vocabulary(text),
+        "head": head, "context": context(text), "dtype": dtype(outer, text), "towers": towers_of(outer, text), **stack,
+    }  # fmt: skip
+    return Model(**{**stated, **parts})
+
+
+def type_of(f: Fields) -> str:
+    """The model type a mapping names."""
+    value = f.raw("model_type", default=None)
+    if not isinstance(value, str) or not value:
+        raise f.refuse("model_type", "is required and missing: without it the architecture is unknown", value)
+    return value
+
+
+def fields_of(data: dict[str, Any], file: Any, at: str, default_type: str | None = None) -> Fields:
+    """Checked access to a mapping, with the defaults of the class that it names."""
+    kind = data.get("model_type") or default_type
+    return Fields(data, file=file, at=at, defaults=class_defaults().get(kind) if isinstance(kind, str) else None)
+
+
+def text_fields(outer: Fields) -> Fields:
+    """The mapping that describes the text decoder: the file itself, or the one nested in it."""
+    for key in NESTED:
+        if isinstance(outer.data.get(key), dict):
+            nested: dict[str, Any] = outer.data[key]
+            inner_type = nested.get("model_type") or outer.defaults.get(key)
+            if not isinstance(inner_type, str):
+                inner_type = DEFAULT_TEXT.get(str(outer.data.get("model_type")))
+            kind = {**nested, "model_type": inner_type} if inner_type else dict(nested)
+            inner = Fields(kind, file=outer.file, at=f"{outer.at}{key}.", defaults=class_defaults().get(str(inner_type)))
+            inner.nested = True
+            return text_fields(inner)
+    kind_of = outer.data.get("model_type")
+    if isinstance(kind_of, str) and kind_of in FLAT_TEXT:
+        return Fields({**outer.data, "model_type": FLAT_TEXT[kind_of]}, file=outer.file, at=outer.at, defaults=class_defaults().get(FLAT_TEXT[kind_of]))
+    return outer
+
+
+DEFAULT_TEXT = {
+    "llava": "llama", "llava_next": "llama", "internvl_chat": "internlm2", "gemma3": "gemma3_text", "gemma3n": "gemma3n_text", "gemma4": "gemma4_text",
+    "mistral3": "mistral", "paligemma": "gemma", "llama4": "llama4_text", "mllama": "mllama_text_model", "qwen2_5_vl": "qwen2_5_vl_text",
+    "qwen2_vl": "qwen2_vl_text", "qwen3_vl": "qwen3_vl_text", "qwen3_vl_moe": "qwen3_vl_moe_text", "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text", "glm4v": "glm4v_text", "glm4v_moe": "glm4v_moe_text", "lfm2_vl": "lfm2", "smolvlm": "llama", "idefics3": "llama",
+}  # fmt: skip
+FLAT_TEXT = {
+    "qwen2_5_vl": "qwen2_5_vl_text", "qwen2_vl": "qwen2_vl_text", "gemma3": "gemma3_text", "llama4": "llama4_text", "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text", "phi3_v": "phi3",
+}  # fmt: skip
+
+
+def tied(outer: Fields, text: Fields) -> bool:
+    """Whether the head is the token table: as the file's top level says, then the text decoder's, then the class."""
+    for f in (outer, text):
+        if "tie_word_embeddings" in f:
+            return f.flag("tie_word_embeddings")
+    return (text if text is outer else outer).flag("tie_word_embeddings", default=text.flag("tie_word_embeddings", default=False))
+
+
+def vocabulary(f: Fields) -> int:
+    """Rows of the token table."""
+    return f.count("padded_vocab_size", "vocab_size", essential=True)
+
+
+def context(f: Fields) -> int | None:
+    """The longest sequence the file states."""
+    return f.maybe("max_position_embeddings", "n_positions", "seq_length", "max_seq_len", "max_sequence_length", "n_ctx")
+
+
+def dtype(outer: Fields, text: Fields) -> str:
+    """The dtype of unquantised tensors; bf16 where the file does not say."""
+    for f in (outer, text):
+        for key in ("torch_dtype", "dtype"):
+            stated = f.data.get(key)
+            if isinstance(stated, str):
+                return DTYPES.get(stated.removeprefix("torch."), "bf16")
+    return "bf16"
+
+
+__all__ = ["InferplanError", "class_defaults", "load_config", "read_config"]

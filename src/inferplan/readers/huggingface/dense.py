@@ -1,0 +1,212 @@
+"""Dense decoder families: which biases, norms and windows each model type has. Knows no expert and no recurrence.
+
+One row of traits per model type, from the modules of its published implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from inferplan.readers.huggingface.assemble import Layers, zipped
+from inferplan.readers.huggingface.fields import Fields
+from inferplan.specs.ffns import Dense
+from inferplan.specs.mixers import Attention
+
+Windows = Callable[[Fields, int], list[int | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What sets a Llama-like family apart. A pair (field, letters) turns biases on by a field of the file."""
+
+    bias: str = ""
+    bias_flags: tuple[tuple[str, str], ...] = ()
+    qk_norm: str = "none"
+    qk_norm_flag: str | None = None
+    qk_norm_bias: bool = False
+    gated: bool = True
+    mlp_bias: bool | str = False
+    norms: int = 2
+    norm_bias: bool = False
+    final_norms: int = 1
+    head_bias: bool = False
+    windows: Windows | None = None
+    positions: tuple[str, int] | None = None
+    sinks: bool = False
+
+
+def width(f: Fields) -> int:
+    """Width of the residual stream."""
+    return f.count("hidden_size", "n_embd", "d_model", "n_embed", essential=True)
+
+
+def depth(f: Fields) -> int:
+    """Number of layers."""
+    return f.count("num_hidden_layers", "n_layer", "n_layers", "num_layers", essential=True)
+
+
+def head_size(f: Fields, heads: int) -> int:
+    """Width of one head: stated, or the residual stream divided by the heads."""
+    stated = f.maybe("head_dim", "kv_channels", "attention_head_dim")
+    if stated:
+        return stated
+    hidden = width(f)
+    if hidden % heads:
+        raise f.refuse("head_dim", f"is absent, and {heads} heads do not divide the width {hidden}")
+    return hidden // heads
+
+
+def heads_of(f: Fields) -> int:
+    """Number of query heads."""
+    return f.count("num_attention_heads", "n_head", "n_heads", essential=True)
+
+
+def key_heads(f: Fields, heads: int) -> int:
+    """Number of key-value heads: those of the queries where no field says otherwise."""
+    kv = f.maybe("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num", "kv_n_heads") or heads
+    if heads % kv:
+        raise f.refuse(f.stated("num_key_value_heads", "num_kv_heads"), f"must divide the {heads} query heads", kv)
+    return kv
+
+
+def letters(f: Fields, traits: Traits) -> str:
+    """The projections that carry a bias."""
+    on = set(traits.bias)
+    for field, which in traits.bias_flags:
+        if f.flag(field):
+            on |= set(which)
+    return "".join(c for c in "qkvo" if c in on)
+
+
+def grouped_attention(f: Fields, traits: Traits, **more: Any) -> Attention:
+    """Attention of a Llama-like family."""
+    heads = heads_of(f)
+    norm = traits.qk_norm if traits.qk_norm_flag is None or f.flag(traits.qk_norm_flag) else "none"
+    stated: dict[str, Any] = {
+        "heads": heads, "kv_heads": key_heads(f, heads), "head_dim": head_size(f, heads), "bias": letters(f, traits), "qk_norm": norm,
+        "qk_norm_bias": traits.qk_norm_bias, "sinks": traits.sinks,
+    }  # fmt: skip
+    return Attention(**{**stated, **more})
+
+
+def feed_forward(f: Fields, traits: Traits) -> Dense:
+    """The dense feed-forward block of a Llama-like family."""
+    bias = f.flag(traits.mlp_bias) if isinstance(traits.mlp_bias, str) else traits.mlp_bias
+    inner = f.maybe("intermediate_size", "n_inner", "ffn_hidden_size", "ffn_dim", "intermediate_dim") or 4 * width(f)
+    return Dense(width=inner, gated=traits.gated, bias=bias)
+
+
+def by_type(f: Fields, layers: int, default: Callable[[int], bool]) -> list[str]:
+    """Each layer's attention type: as listed, or sliding where `default(i)` says so."""
+    if "layer_types" in f:
+        return [str(t) for t in f.per_layer("layer_types", layers)]
+    return ["sliding_attention" if default(i) else "full_attention" for i in range(layers)]
+
+
+def windows_from(f: Fields, types: list[str], *names: str) -> list[int | None]:
+    """The window of each layer, None where attention is full."""
+    known = {"full_attention": False, "sliding_attention": True, "sliding_window_attention": True, "full": False, "sliding": True}
+    for t in types:
+        if t not in known:
+            raise f.refuse("layer_types", f"is a kind of layer this family does not have ({', '.join(known)})", t)
+    size = f.maybe("sliding_window", *names)
+    return [size if known[t] else None for t in types]
+
+
+def all_windowed(f: Fields, layers: int) -> list[int | None]:
+    """The same window on every layer, where the file states one."""
+    return windows_from(f, by_type(f, layers, lambda _: True))
+
+
+def every(period_field: str, period: int | None, *, first_full: bool = False) -> Windows:
+    """Sliding layers with a full one at the end (or start) of each period."""
+
+    def windows(f: Fields, layers: int) -> list[int | None]:
+        n = f.maybe(period_field) or period
+        if n is None:
+            return windows_from(f, by_type(f, layers, lambda _: False))
+        return windows_from(f, by_type(f, layers, lambda i: bool(i % n) if first_full else bool((i + 1) % n)))
+
+    return windows
+
+
+def qwen2_windows(f: Fields, layers: int) -> list[int | None]:
+    """Windows from layer `max_window_layers` on, only when `use_sliding_window` is set."""
+    if not f.flag("use_sliding_window", default=False):
+        return [None] * layers
+    start = f.count("max_window_layers", default=0, least=0)
+    return windows_from(f, by_type(f, layers, lambda i: i >= start))
+
+
+def exaone_windows(f: Fields, layers: int) -> list[int | None]:
+    """A pattern of letters (L local, G global) repeated, the last layer always global."""
+    pattern = f.raw("sliding_window_pattern", default=None)
+    if isinstance(pattern, str) and pattern:
+        return windows_from(f, by_type(f, layers, lambda i: pattern[i % len(pattern)] == "L" and i != layers - 1))
+    return every("sliding_window_pattern", 4)(f, layers)
+
+
+_LLAMA = Traits(bias_flags=(("attention_bias", "qkvo"),), mlp_bias="mlp_bias")
+_GPT = Traits(bias="qkvo", gated=False, mlp_bias=True, norm_bias=True)
+
+TRAITS: dict[str, Traits] = {
+    "llama": _LLAMA,
+    "baichuan": Traits(),
+    "internlm2": Traits(bias_flags=(("bias", "qkvo"),)),
+    "internlm3": Traits(bias_flags=(("qkv_bias", "qkv"), ("bias", "o")), mlp_bias="bias"),
+    "minicpm": _LLAMA,
+    "smollm3": Traits(bias_flags=(("attention_bias", "qkvo"),), mlp_bias="mlp_bias", windows=qwen2_windows),
+    "mistral": Traits(windows=all_windowed),
+    "ministral": Traits(windows=all_windowed),
+    "ministral3": Traits(windows=all_windowed),
+    "qwen2": Traits(bias="qkv", windows=qwen2_windows),
+    "qwen3": Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="head", windows=qwen2_windows),
+    "qwen3_vl_text": Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="head"),
+    "qwen2_5_vl_text": Traits(bias="qkv", windows=qwen2_windows),
+    "qwen2_vl_text": Traits(bias="qkv", windows=qwen2_windows),
+    "phi3": Traits(windows=all_windowed),
+    "phi": Traits(bias="qkvo", qk_norm="head", qk_norm_flag="qk_layernorm", qk_norm_bias=True, gated=False, mlp_bias=True, norms=1, norm_bias=True, head_bias=True),
+    "gemma": Traits(bias_flags=(("attention_bias", "qkvo"),)),
+    "gemma2": Traits(bias_flags=(("attention_bias", "qkvo"),), norms=4, windows=every("sliding_window_pattern", 2)),
+    "gemma3_text": Traits(bias_flags=(("attention_bias", "qkvo"),), norms=4, qk_norm="head", windows=every("sliding_window_pattern", 6)),
+    "cohere": Traits(bias_flags=(("attention_bias", "qkvo"),), norms=1, qk_norm="full", qk_norm_flag="use_qk_norm"),
+    "cohere2": Traits(bias_flags=(("attention_bias", "qkvo"),), norms=1, windows=every("sliding_window_pattern", 4)),
+    "olmo": Traits(bias_flags=(("attention_bias", "qkvo"),), norms=0, final_norms=0),
+    "olmo2": Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="full"),
+    "olmo3": Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="full", windows=every("sliding_window_pattern", 4)),
+    "granite": _LLAMA,
+    "glm": Traits(bias_flags=(("attention_bias", "qkv"),)),
+    "glm4": Traits(bias_flags=(("attention_bias", "qkv"),), norms=4),
+    "stablelm": Traits(bias_flags=(("use_qkv_bias", "qkv"),), norm_bias=True),
+    "starcoder2": Traits(bias_flags=(("use_bias", "qkvo"),), gated=False, mlp_bias="use_bias", norm_bias=True, windows=all_windowed),
+    "gpt2": Traits(bias="qkvo", gated=False, mlp_bias=True, norm_bias=True, positions=("n_positions", 0)),
+    "gptj": Traits(gated=False, mlp_bias=True, norms=1, norm_bias=True, head_bias=True),
+    "codegen": Traits(gated=False, mlp_bias=True, norms=1, norm_bias=True, head_bias=True),
+    "gpt_neox": Traits(bias_flags=(("attention_bias", "qkvo"),), gated=False, mlp_bias=True, norm_bias=True),
+    "exaone4": Traits(qk_norm="head", windows=exaone_windows),
+    "seed_oss": Traits(bias_flags=(("attention_bias", "qkv"), ("attention_out_bias", "o")), mlp_bias="mlp_bias"),
+    "ernie4_5": Traits(bias_flags=(("use_bias", "qkvo"),), mlp_bias="use_bias"),
+    "nemotron": Traits(bias_flags=(("attention_bias", "qkvo"),), gated=False, mlp_bias="mlp_bias", norm_bias=True),
+    "arcee": Traits(bias_flags=(("attention_bias", "qkvo"),), gated=False, mlp_bias="mlp_bias"),
+    "helium": Traits(bias_flags=(("attention_bias", "qkv"),), mlp_bias="mlp_bias"),
+}
+
+
+def layers_of(f: Fields, traits: Traits) -> Layers:
+    """The layers of a Llama-like decoder."""
+    count = depth(f)
+    windows = traits.windows(f, count) if traits.windows else [None] * count
+    dense = feed_forward(f, traits)
+    mixers = [("local" if w else "global", grouped_attention(f, traits, window=w)) for w in windows]
+    return zipped(mixers, [("dense", dense)] * count, norms=traits.norms, norm_bias=traits.norm_bias)
+
+
+def decoder(f: Fields, traits: Traits) -> dict[str, Any]:
+    """The stack, norms, positions and head of a Llama-like decoder."""
+    positions = f.count(traits.positions[0], "max_position_embeddings") + traits.positions[1] if traits.positions else 0
+    return {
+        "hidden": width(f), "layers": layers_of(f, traits), "norms": traits.final_norms, "norm_bias": traits.norm_bias,
+        "head_bias": traits.head_bias, "positions": positions,
+    }  # fmt: skip

@@ -1,0 +1,249 @@
+"""A model's architecture: integers, the order of its layers, and from these every weight tensor and cache entry.
+
+Knows no number format, no engine and no clock. Published totals stand beside the counted ones; a spec whose shapes do not
+add up to the total it states is refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from inferplan.errors import SpecError
+from inferplan.specs.base import Record, Spec
+from inferplan.specs.cache import CacheEntry
+from inferplan.specs.ffns import Experts, FeedForward
+from inferplan.specs.mixers import Count, Mixer, Optional0
+from inferplan.specs.order import expand
+from inferplan.specs.weights import Part, Use, Weight, linear, norm, params, vector
+
+Loose = Field(strict=False)
+
+
+class Extra(Record):
+    """A weight tensor that no other field describes, with its shape: a projector, a layer scale, a position table."""
+
+    name: str
+    part: Part = "other"
+    rows: Annotated[int, Field(gt=0)]
+    cols: Annotated[int, Field(gt=0)] = 1
+    copies: Count = 1
+    bias: Optional0 = 0
+    use: Use = "vector"
+
+    def weight(self) -> Weight:
+        """The tensor."""
+        return Weight(self.name, self.part, self.rows, self.cols, self.copies, self.bias, self.use)
+
+
+class Block(Record):
+    """One kind of layer: mixers and feed-forward parts (several of either run side by side or in turn) and its norms of `hidden`."""
+
+    mixers: Annotated[tuple[Mixer, ...], Loose] = ()
+    ffns: Annotated[tuple[FeedForward, ...], Loose] = ()
+    norms: Optional0 = 2
+    norm_bias: bool = False
+    extra: Annotated[tuple[Extra, ...], Loose] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _singular(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        data = dict(data)
+        for one, many in (("mixer", "mixers"), ("ffn", "ffns")):
+            if one in data:
+                if many in data:
+                    raise SpecError(f"stands beside '{many}': give one of the two", field=one)
+                data[many] = [data.pop(one)]
+        return data
+
+    def weights(self, hidden: int, *, first: bool = True) -> list[Weight]:
+        """Every tensor of one such layer; weights shared between layers are listed on the first one only."""
+        found: list[Weight] = [norm("norms", hidden, bias=self.norm_bias, copies=self.norms)] if self.norms else []
+        for i, piece in enumerate((*self.mixers, *self.ffns)):
+            if first or not getattr(piece, "shared_weights", False):
+                found += [w.named(f"{piece.kind}{i}" if i and piece in self.mixers else piece.kind) for w in piece.weights(hidden)]
+        return found + [e.weight() for e in self.extra]
+
+    @property
+    def shares(self) -> bool:
+        """Whether some of its weights are shared between layers."""
+        return any(getattr(piece, "shared_weights", False) for piece in (*self.mixers, *self.ffns))
+
+    @property
+    def experts(self) -> Experts | None:
+        """Its mixture of experts, if it has one."""
+        return next((f for f in self.ffns if isinstance(f, Experts)), None)
+
+    def cache(self) -> list[CacheEntry]:
+        """What its mixers keep."""
+        return [entry for mixer in self.mixers for entry in mixer.cache()]
+
+
+class Stack(Record):
+    """Layers of one width in order, with what stands before and after them."""
+
+    hidden: Count
+    blocks: dict[str, Block]
+    layers: str
+    norms: Optional0 = 1
+    norm_bias: bool = False
+    extra: Annotated[tuple[Extra, ...], Loose] = ()
+
+    @field_validator("blocks")
+    @classmethod
+    def _named(cls, blocks: dict[str, Block]) -> dict[str, Block]:
+        if not blocks:
+            raise SpecError("needs at least one kind of layer")
+        return blocks
+
+    @model_validator(mode="after")
+    def _known(self) -> Stack:
+        for name in self.order:
+            if name not in self.blocks:
+                raise SpecError(f"names a layer that is not among blocks ({', '.join(self.blocks)})", field="layers", value=name)
+        return self
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """The block name of every layer."""
+        return expand(self.layers)
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """How many layers of each block, in order of first appearance."""
+        return dict(Counter(self.order))
+
+    def groups(self) -> Iterator[tuple[int, str, Block]]:
+        """Each block with its name and number of layers."""
+        for name, count in self.counts.items():
+            yield count, name, self.blocks[name]
+
+    def layer_weights(self) -> Iterator[tuple[int, str, list[Weight]]]:
+        """Tensors of one layer, with how many layers hold exactly these."""
+        seen = False
+        for count, name, block in self.groups():
+            if block.shares and not seen:
+                yield 1, name, block.weights(self.hidden)
+                count, seen = count - 1, True
+            if count:
+                yield count, name, block.weights(self.hidden, first=not block.shares)
+
+    def weights(self) -> list[Weight]:
+        """Every tensor of the stack; `copies` counts those of all layers."""
+        found = [replace(w.named(name), copies=w.copies * count) for count, name, group in self.layer_weights() for w in group]
+        found += [e.weight() for e in self.extra]
+        return found + ([norm("final_norm", self.hidden, bias=self.norm_bias, copies=self.norms)] if self.norms else [])
+
+
+class Tower(Stack):
+    """An encoder beside the decoder. A `vision` tower (or audio) is counted apart; an `encoder` is part of the text model."""
+
+    counts_as: Literal["vision", "encoder"] = "vision"
+    tokens: Count | None = None
+
+    def weights(self) -> list[Weight]:
+        """Every tensor, filed under vision where it is a vision or audio tower."""
+        found = super().weights()
+        return [replace(w, part="vision") for w in found] if self.counts_as == "vision" else found
+
+
+class MultiTokenPrediction(Record):
+    """Modules that predict further tokens: `layers` blocks, each with projections that join the hidden state and the next embedding."""
+
+    layers: Count
+    block: str
+    extra: Annotated[tuple[Extra, ...], Loose] = ()
+    stored_copies: bool = False
+
+
+class Source(Record):
+    """Where numbers of a file come from."""
+
+    title: str
+    url: str | None = None
+    date: str | None = None
+    kind: str = "published"
+    note: str | None = None
+
+
+class Published(Record):
+    """A stated parameter total and what it counts beyond the parameters of the model itself."""
+
+    total: Count | Annotated[int, Field(gt=0)]
+    source: str
+    beyond: Annotated[int, Field()] = 0
+    note: str | None = None
+
+
+class Model(Stack, Spec):
+    """A language model: embedding, layers, head; towers and multi-token-prediction modules beside them.
+
+    The widths are those of the published configuration; `total` is the exact number of parameters, tied matrices once,
+    without multi-token-prediction modules.
+    """
+
+    name: str
+    title: str
+    aliases: Annotated[tuple[str, ...], Loose] = ()
+    family: str = ""
+    architecture: str = ""
+    sources: dict[str, Source] = Field(default_factory=dict)
+    total: Annotated[int, Field(gt=0)] | None = None
+    published: Published | None = None
+    vocab: Count
+    head: Literal["own", "tied", "none"] = "own"
+    head_bias: bool = False
+    embedding_width: Count | None = None
+    positions: Optional0 = 0
+    context: Count | None = None
+    dtype: str = "bf16"
+    precision: str | None = None
+    towers: dict[str, Tower] = Field(default_factory=dict)
+    mtp: MultiTokenPrediction | None = None
+    note: str | None = None
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Model:
+        if self.mtp and self.mtp.block not in self.blocks:
+            raise SpecError("is not among blocks", field="mtp.block", value=self.mtp.block)
+        if self.total is not None and self.total != self.params:
+            raise SpecError(f"is stated, but the shapes add up to {self.params:,}", field="total", value=f"{self.total:,}")
+        return self
+
+    def weights(self) -> list[Weight]:
+        """Every weight tensor, tied matrices once, without multi-token-prediction modules."""
+        return [*self.embeddings(), *super().weights(), *self.heads(), *(w.named(n) for n, t in self.towers.items() for w in t.weights())]
+
+    def embeddings(self) -> list[Weight]:
+        """The token table and learned positions."""
+        width = self.embedding_width or self.hidden
+        table = [Weight("embedding", "embedding", self.vocab, width, use="lookup")]
+        return table + ([Weight("positions", "aux_embedding", self.positions, self.hidden, use="lookup")] if self.positions else [])
+
+    def heads(self) -> list[Weight]:
+        """The output projection where it has weights of its own, and its bias."""
+        own = [linear("head", "head", self.embedding_width or self.hidden, self.vocab)] if self.head == "own" else []
+        return own + ([vector("head_bias", "head", self.vocab)] if self.head_bias else [])
+
+    @cached_property
+    def params(self) -> int:
+        """Parameters in all, tied matrices once, multi-token-prediction modules left out."""
+        return params(self.weights())
+
+    def mtp_weights(self) -> list[Weight]:
+        """Tensors of the multi-token-prediction modules that are theirs alone."""
+        if not self.mtp:
+            return []
+        block = [replace(w, copies=w.copies * self.mtp.layers) for w in self.blocks[self.mtp.block].weights(self.hidden)]
+        return [w.named("mtp") for w in (*block, *(e.weight() for e in self.mtp.extra))]
+
+    def cache(self) -> list[tuple[int, CacheEntry]]:
+        """Each kind of cache entry with the number of layers that keep it."""
+        return [(count, entry) for count, _, block in self.groups() for entry in block.cache()]
