@@ -18,11 +18,12 @@ from typing import Any, BinaryIO
 from inferplan.errors import SpecError
 from inferplan.specs.document import open_regular, resolve
 
-MAX_TENSORS = 250_000
-MAX_KEYS = 65_536
-MAX_STRINGS = 3_000_000
-_MAX_HEADER_BYTES = 160 * 1024 * 1024
+MAX_TENSORS = 100_000
+MAX_KEYS = 16_384
+MAX_STRINGS = 1_500_000
+_MAX_HEADER_BYTES = 128 * 1024 * 1024
 _MAX_KEPT_BYTES = 8 * 1024 * 1024
+_MAX_KEPT_TEXTS = 50_000
 _LONGEST_NAME = 65_535
 _LONGEST_TEXT = 65_536
 _LONGEST_ARRAY = 1024
@@ -198,11 +199,7 @@ _TEXT, _ARRAY = 8, 9
 
 def _value(reader: _Reader, kind: int, field: str) -> Any:
     if kind in _SCALARS:
-        form = _SCALARS[kind]
-        data = reader.take(struct.calcsize(form), field)
-        if kind == 7 and data[0] > 1:
-            raise reader.error("must be true or false (1 or 0)", field, data[0])
-        return struct.unpack(form, data)[0]
+        return _numbers(reader, kind, field, 1)[0]
     if kind == _TEXT:
         return _text(reader, field)
     if kind == _ARRAY:
@@ -235,22 +232,31 @@ def _array(reader: _Reader, field: str) -> list[Any] | Skipped:
     long = length > _LONGEST_ARRAY or reader.kept + length * width > _MAX_KEPT_BYTES
     if kind == _TEXT:
         return _texts(reader, field, length, long)
-    values = [_value(reader, kind, field) for _ in range(min(length, _SHOWN_FIRST) if long else length)]
-    reader.kept += len(values) * width
+    values = _numbers(reader, kind, field, min(length, _SHOWN_FIRST) if long else length)
     if not long:
         return values
     reader.skip((length - len(values)) * width, field)
     return Skipped(_KINDS[kind], length, tuple(values))
 
 
+def _numbers(reader: _Reader, kind: int, field: str, count: int) -> list[Any]:
+    form = _SCALARS[kind]
+    data = reader.take(count * struct.calcsize(form), field)
+    reader.kept += len(data)
+    if kind == 7 and any(byte > 1 for byte in data):
+        raise reader.error("must be true or false (1 or 0)", field, max(data))
+    return list(struct.unpack(f"<{count}{form[1]}", data))
+
+
 def _texts(reader: _Reader, field: str, length: int, long: bool) -> list[Any] | Skipped:
     reader.strings += length
     if reader.strings > MAX_STRINGS:
         raise reader.error(f"brings the texts in arrays above the {MAX_STRINGS:,} read here", field, length)
-    if not long:
+    if not long and reader.strings <= _MAX_KEPT_TEXTS:
         return [_text(reader, field) for _ in range(length)]
-    first = [reader.take(reader.count(field), field)[:64].decode(errors="replace") for _ in range(_SHOWN_FIRST)]
-    _skip_texts(reader, length - _SHOWN_FIRST, field)
+    shown = min(length, _SHOWN_FIRST)
+    first = [reader.take(reader.count(field), field)[:64].decode(errors="replace") for _ in range(shown)]
+    _skip_texts(reader, length - shown, field)
     return Skipped("text", length, tuple(first))
 
 
@@ -258,16 +264,15 @@ def _skip_texts(reader: _Reader, count: int, field: str) -> None:
     """Step over texts; written out flat because vocabularies have a few hundred thousand."""
     width = 8 if reader.wide else 4
     read, seek, convert = reader.stream.read, reader.stream.seek, int.from_bytes
-    at, size = reader.at, reader.size
+    at, end = reader.at, min(reader.size, reader.at + _MAX_HEADER_BYTES - reader.taken)
     for _ in range(count):
         length = convert(read(width), "little")
         at += width + length
-        if at > size:
-            raise reader.error(f"asks for {length} bytes of text, but the file ends at {size}", field)
-        if length < 4096:
-            read(length)
-        else:
-            seek(length, os.SEEK_CUR)
+        if at > end:
+            where = f"the file ends at {end}" if end == reader.size else f"only {_MAX_HEADER_BYTES // 1024**2} MiB of header are read here"
+            raise reader.error(f"asks for {length} bytes of text up to byte {at}, but {where}", field)
+        seek(length, os.SEEK_CUR)
+    reader.taken += at - reader.at
     reader.at = at
 
 

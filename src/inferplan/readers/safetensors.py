@@ -20,8 +20,10 @@ from inferplan.errors import SpecError
 from inferplan.specs.document import open_regular, resolve
 
 MAX_HEADER_BYTES = 32 * 1024 * 1024
-MAX_TENSORS = 250_000
-_MAX_VALUES = 2_000_000
+MAX_TENSORS = 150_000
+_MAX_VALUES = 8 * MAX_TENSORS
+_MAX_MEMBERS = 4 * MAX_TENSORS
+_MAX_RANK = 32
 _MAX_NAME = 4096
 _MAX_ELEMENTS = 2**63
 INDEX_NAME = "model.safetensors.index.json"
@@ -122,7 +124,7 @@ def read_header(path: str | os.PathLike[str]) -> tuple[tuple[Tensor, ...], dict[
     """The tensors of one safetensors file in the order of their data, and its text metadata.
 
     Raises SpecError, naming file, tensor and rule, for anything the format does not allow: data offsets must lie in the
-    file, leave no hole and no overlap, and agree with dtype x shape. Headers above 32 MiB or 250,000 tensors are refused.
+    file, leave no hole and no overlap, and agree with dtype x shape. Headers above 32 MiB or 150,000 tensors are refused.
     """
     try:
         with open_regular(path) as stream:
@@ -161,10 +163,12 @@ def bounded_json(data: bytes, *, file: Any = None) -> dict[str, Any]:
     {'weight_map': {'a': 'b'}}
     """
     objects = data.count(b"{")
-    if len(data) > MAX_HEADER_BYTES or objects > MAX_TENSORS + 2 or data.count(b",") + data.count(b"[") + objects > _MAX_VALUES:
-        raise SpecError(f"holds more than {MAX_TENSORS:,} tensors, {_MAX_VALUES:,} values or {MAX_HEADER_BYTES // 1024**2} MiB", file=file)
+    values, members = data.count(b",") + data.count(b"[") + objects, data.count(b":")
+    if len(data) > MAX_HEADER_BYTES or objects > MAX_TENSORS + 2 or values > _MAX_VALUES + 99 or members > _MAX_MEMBERS + 99:
+        limits = f"{MAX_HEADER_BYTES // 1024**2} MiB, {MAX_TENSORS:,} tensors in a file, {_MAX_MEMBERS:,} in an index"
+        raise SpecError(f"is above what is read here: {limits}", file=file)
     try:
-        value = json.loads(data.decode(), parse_constant=_no_constant, object_pairs_hook=_unique)
+        value = json.loads(data.decode(), parse_constant=_no_constant, parse_int=_short_int, object_pairs_hook=_unique)
     except UnicodeDecodeError as e:
         raise SpecError(f"is not UTF-8 text (byte {e.start} of the JSON)", file=file) from None
     except json.JSONDecodeError as e:
@@ -197,6 +201,12 @@ def _no_constant(word: str) -> Any:
     raise SpecError("is not a number that JSON allows", value=word)
 
 
+def _short_int(digits: str) -> int:
+    if len(digits) > 20:
+        raise SpecError("is too large for a number here", value=f"{digits[:20]}...")
+    return int(digits)
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) == len(pairs):
@@ -218,10 +228,13 @@ def _tables(header: dict[str, Any], room: int, path: Any) -> tuple[tuple[Tensor,
     return tuple(tensor for _, _, tensor in placed), metadata
 
 
+_ENTRY = frozenset(("dtype", "shape", "data_offsets"))
+
+
 def _tensor(name: str, entry: Any) -> tuple[int, int, Tensor]:
     """(begin, end, tensor) of one header entry."""
     _check_name(name)
-    if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= entry.keys():
+    if not isinstance(entry, dict) or not entry.keys() >= _ENTRY:
         raise SpecError("must be a mapping with dtype, shape and data_offsets", field=name, value=brief(entry))
     dtype, offsets = entry["dtype"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in BITS:
@@ -250,6 +263,8 @@ def _counts(value: Any) -> bool:
 def _shape(name: str, value: Any) -> tuple[int, ...]:
     if not _counts(value):
         raise SpecError("must be a list of whole numbers at or above zero", field=f"{name[:60]}.shape", value=brief(value))
+    if len(value) > _MAX_RANK:
+        raise SpecError(f"has more than {_MAX_RANK} sizes", field=f"{name[:60]}.shape", value=brief(value))
     product = 1
     for size in value:
         product *= max(size, 1)

@@ -28,11 +28,14 @@ class Dense(Record):
     bias: bool = False
     inputs: Count | None = None
     outputs: Count | None = None
+    in_norm: bool = False
     shared_weights: bool = False
 
     def weights(self, hidden: int) -> list[Weight]:
-        """Up and down projections."""
-        return feed_forward("mlp", self.inputs or hidden, self.width, gated=self.gated, bias=self.bias, outputs=self.outputs or hidden)
+        """Up and down projections, after a norm of its own where it is shared between layers."""
+        inputs = self.inputs or hidden
+        block = feed_forward("mlp", inputs, self.width, gated=self.gated, bias=self.bias, outputs=self.outputs or hidden)
+        return [vector("in_norm", "norm", inputs), *block] if self.in_norm else block
 
 
 class SharedExpert(Record):

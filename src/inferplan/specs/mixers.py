@@ -85,6 +85,7 @@ class Attention(Record):
     causal: bool = True
     cached: bool = True
     relative_buckets: Optional0 = 0
+    in_norm: bool = False
     out_norm: bool = False
     shared_weights: bool = False
     indexer: Indexer | None = None
@@ -110,7 +111,7 @@ class Attention(Record):
 
     def _small(self, source: int) -> list[Weight]:
         q, k = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        small: list[Weight] = []
+        small = [norm("in_norm", source)] if self.in_norm else []
         if self.qk_norm != "none":
             widths = (q, k) if self.qk_norm == "full" else (self.head_dim, self.head_dim)
             small += [norm("q_norm", widths[0], bias=self.qk_norm_bias)]

@@ -155,10 +155,13 @@ class Tower(Stack):
 
 
 class MultiTokenPrediction(Record):
-    """Modules that predict further tokens: `layers` blocks, each with projections that join the hidden state and the next embedding."""
+    """Modules that predict further tokens: each runs the blocks in `layers`, with tensors that join hidden state and next embedding.
 
-    layers: Count
-    block: str
+    `extra` holds the tensors of one module; `stored_copies` says that checkpoints repeat embedding and head beside it.
+    """
+
+    modules: Count
+    layers: str
     extra: Annotated[tuple[Extra, ...], Loose] = ()
     stored_copies: bool = False
 
@@ -211,8 +214,9 @@ class Model(Stack, Spec):
 
     @model_validator(mode="after")
     def _adds_up(self) -> Model:
-        if self.mtp and self.mtp.block not in self.blocks:
-            raise SpecError("is not among blocks", field="mtp.block", value=self.mtp.block)
+        for name in expand(self.mtp.layers) if self.mtp else ():
+            if name not in self.blocks:
+                raise SpecError("is not among blocks", field="mtp.layers", value=name)
         if self.total is not None and self.total != self.params:
             raise SpecError(f"is stated, but the shapes add up to {self.params:,}", field="total", value=f"{self.total:,}")
         return self
@@ -241,8 +245,9 @@ class Model(Stack, Spec):
         """Tensors of the multi-token-prediction modules that are theirs alone."""
         if not self.mtp:
             return []
-        block = [replace(w, copies=w.copies * self.mtp.layers) for w in self.blocks[self.mtp.block].weights(self.hidden)]
-        return [w.named("mtp") for w in (*block, *(e.weight() for e in self.mtp.extra))]
+        block = [w for name in expand(self.mtp.layers) for w in self.blocks[name].weights(self.hidden)]
+        module = [*block, *(e.weight() for e in self.mtp.extra)]
+        return [replace(w.named("mtp"), copies=w.copies * self.mtp.modules) for w in module]
 
     def cache(self) -> list[tuple[int, CacheEntry]]:
         """Each kind of cache entry with the number of layers that keep it."""

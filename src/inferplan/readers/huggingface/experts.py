@@ -1,2 +1,282 @@
-"""To be filled."""
-READERS = {}
+"""Mixture-of-experts decoders with ordinary attention: which layers hold experts, how wide they are, what is shared.
+
+Families with latent attention or recurrences are in the sibling modules and use the same functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from inferplan.readers.huggingface.assemble import Layers, uniform, zipped
+from inferplan.readers.huggingface.dense import (
+    Traits,
+    all_windowed,
+    by_type,
+    depth,
+    every,
+    exaone_windows,
+    feed_forward,
+    grouped_attention,
+    heads_of,
+    qwen2_windows,
+    width,
+    windows_from,
+)
+from inferplan.readers.huggingface.fields import Fields
+from inferplan.specs.ffns import Dense, Experts, SharedExpert
+from inferplan.specs.mixers import Attention, Indexer
+from inferplan.specs.model import Block, Extra, MultiTokenPrediction
+
+EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
+TOP_K = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts", "moe_top_k", "experts_per_token")
+
+
+def first(value: Any) -> Any:
+    """The first of a per-layer list whose values are all equal, or the value itself."""
+    return value[0] if isinstance(value, list) and value and all(v == value[0] for v in value) else value
+
+
+def number(f: Fields, *names: str, default: Any = None) -> int | None:
+    """A whole number that some files give as a list with one equal value per layer; None where absent, null or zero."""
+    value = first(f.raw(*names, default=default))
+    if value is None or value == 0:
+        return None
+    return f.checked(value, f.stated(*names))
+
+
+def routed(f: Fields, **more: Any) -> Experts:
+    """The mixture a file describes by the common field names."""
+    experts, top_k = number(f, *EXPERTS), number(f, *TOP_K)
+    if experts is None or top_k is None:
+        raise f.refuse("num_experts" if experts is None else "num_experts_per_tok", "is required and missing for a mixture of experts")
+    if top_k > experts:
+        raise f.refuse(f.stated(*TOP_K), f"must not exceed the {experts} experts", top_k)
+    inner = number(f, "moe_intermediate_size", "expert_ffn_hidden_size") or f.count("intermediate_size")
+    return Experts(**{"experts": experts, "top_k": top_k, "width": inner, **more})
+
+
+def deepseek_experts(f: Fields, *, correction: bool = True) -> Experts:
+    """Routed experts with shared ones of the same width, as one wide block (DeepSeek and its descendants)."""
+    shared = number(f, "n_shared_experts", "num_shared_experts")
+    inner = number(f, "moe_intermediate_size") or f.count("intermediate_size")
+    return routed(
+        f, shared=SharedExpert(width=shared * inner) if shared else None, correction_bias="buffer" if correction else "none"
+    )
+
+
+def after_dense(f: Fields, layers: int) -> list[bool]:
+    """Which layers hold experts: those from `first_k_dense_replace` on, every `moe_layer_freq`-th, or as listed."""
+    if isinstance(f.raw("mlp_layer_types", default=None), list):
+        return [t == "sparse" for t in f.per_layer("mlp_layer_types", layers)]
+    freq = f.raw("moe_layer_freq", default=1)
+    if isinstance(freq, list):
+        return [bool(v) for v in f.per_layer("moe_layer_freq", layers)]
+    start, step = f.count("first_k_dense_replace", default=0, least=0), f.checked(freq, "moe_layer_freq")
+    return [i >= start and i % step == 0 for i in range(layers)]
+
+
+def qwen_sparse(f: Fields, layers: int) -> list[bool]:
+    """Which layers hold experts: every `decoder_sparse_step`-th except those listed as dense."""
+    step, dense = f.count("decoder_sparse_step", default=1), f.indices("mlp_only_layers", layers)
+    return [i not in dense and (i + 1) % step == 0 for i in range(layers)]
+
+
+def everywhere(f: Fields, layers: int) -> list[bool]:
+    """Experts on every layer."""
+    return [True] * layers
+
+
+def ernie_sparse(f: Fields, layers: int) -> list[bool]:
+    """Experts between a first and a last layer, every so many."""
+    step, start = f.count("moe_layer_interval", default=1), first(f.raw("moe_layer_start_index", default=0))
+    end = first(f.raw("moe_layer_end_index", default=-1))
+    last = layers - 1 if end in (-1, None) else f.checked(end, "moe_layer_end_index", 0)
+    return [(i + 1) % step == 0 and f.checked(start, "moe_layer_start_index", 0) <= i <= last for i in range(layers)]
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """A family: its attention traits, its experts, and the layers that hold them."""
+
+    traits: Traits
+    experts: Callable[[Fields], Experts]
+    where: Callable[[Fields, int], list[bool]] = everywhere
+    dense_width: tuple[str, ...] = ("intermediate_size",)
+
+
+def feed_forwards(f: Fields, mixture: Mixture, layers: int) -> list[tuple[str, Any]]:
+    """The feed-forward part of each layer."""
+    sparse = mixture.where(f, layers)
+    moe = mixture.experts(f) if any(sparse) else None
+    plain = feed_forward(f, mixture.traits) if not all(sparse) else None
+    if plain is not None and mixture.dense_width != ("intermediate_size",):
+        plain = plain.model_copy(update={"width": f.count(*mixture.dense_width)})
+    return [("moe", moe) if s else ("dense", plain) for s in sparse]
+
+
+def decoder(f: Fields, mixture: Mixture) -> dict[str, Any]:
+    """The stack of a family in this module."""
+    traits, count = mixture.traits, depth(f)
+    windows = traits.windows(f, count) if traits.windows else [None] * count
+    mixers = [("local" if w else "global", grouped_attention(f, traits, window=w)) for w in windows]
+    layers = zipped(mixers, feed_forwards(f, mixture, count), norms=traits.norms, norm_bias=traits.norm_bias)
+    return {"hidden": width(f), "layers": layers, "norms": traits.final_norms, "norm_bias": traits.norm_bias, "head_bias": traits.head_bias}
+
+
+def mtp_of(
+    f: Fields, layers: Layers, *, modules: int | None = None, copies: bool = False, bias: int = 0
+) -> MultiTokenPrediction | None:
+    """Multi-token-prediction modules like the last layer, with the join of hidden state and embedding and three norms.
+
+    `bias` is the router correction stored with each module, where the family's checkpoints count it.
+    """
+    count = modules if modules is not None else f.maybe("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
+    if not count:
+        return None
+    return MultiTokenPrediction(modules=count, layers=layers[-1][0], extra=join(width(f), bias), stored_copies=copies)
+
+
+def join(hidden: int, bias: int = 0) -> tuple[Extra, ...]:
+    """The tensors that feed a prediction module: one projection of twice the width, norms of both inputs and of the output."""
+    extra = [Extra(name="join", rows=hidden, cols=2 * hidden, use="matmul"), Extra(name="norms", part="norm", rows=hidden, copies=3)]
+    return (*extra, Extra(name="correction", part="router", rows=bias)) if bias else tuple(extra)
+
+
+def glm4_moe(f: Fields) -> dict[str, Any]:
+    """GLM-4.5 to 4.7: query, key and value biases by field, optional head norms, dense layers first, multi-token prediction."""
+    traits = Traits(bias_flags=(("attention_bias", "qkv"),), qk_norm="head", qk_norm_flag="use_qk_norm")
+    parts = decoder(f, Mixture(traits, deepseek_experts, after_dense))
+    return {**parts, "mtp": mtp_of(f, parts["layers"], copies=True, bias=number(f, *EXPERTS) or 0)}
+
+
+def llama4(f: Fields) -> dict[str, Any]:
+    """Llama 4: a shared expert beside top-1 routing, dense layers of another width, chunked attention except on every fourth layer."""
+    count = depth(f)
+    step, listed = f.count("interleave_moe_layer_step", default=1), f.raw("moe_layers", default=None)
+    sparse = set(f.indices("moe_layers", count)) if isinstance(listed, list) else set(range(step - 1, count, step))
+    inner = f.count("intermediate_size")
+    moe = routed(f, width=inner, shared=SharedExpert(width=inner))
+    plain = Dense(width=f.count("intermediate_size_mlp"))
+    chunk = f.maybe("attention_chunk_size")
+    attention = grouped_attention(f, Traits(bias_flags=(("attention_bias", "qkvo"),)))
+    mixers = [("local" if c else "global", attention.model_copy(update={"chunk": c})) for c in llama4_chunks(f, count, chunk)]
+    ffns = [("moe", moe) if i in sparse else ("dense", plain) for i in range(count)]
+    return {"hidden": width(f), "layers": zipped(mixers, ffns)}
+
+
+def llama4_chunks(f: Fields, layers: int, chunk: int | None) -> list[int | None]:
+    """The chunk of each layer: layers without rotary positions attend in full."""
+    if isinstance(f.raw("layer_types", default=None), list):
+        return [chunk if t == "chunked_attention" else None for t in f.per_layer("layer_types", layers)]
+    listed = f.raw("no_rope_layers", default=None)
+    step = f.count("no_rope_layer_interval", default=4)
+    rope = f.per_layer("no_rope_layers", layers) if isinstance(listed, list) and listed else [(i + 1) % step for i in range(layers)]
+    return [chunk if r else None for r in rope]
+
+
+def dbrx(f: Fields) -> dict[str, Any]:
+    """DBRX: nested attention and feed-forward settings, norms without bias."""
+    ffn, heads = f.sub("ffn_config"), heads_of(f)
+    moe = routed(ffn, width=ffn.count("ffn_hidden_size"))
+    kv = f.sub("attn_config").count("kv_n_heads")
+    mixer = Attention(heads=heads, kv_heads=kv, head_dim=width(f) // heads)
+    return {"hidden": width(f), "layers": uniform(Block(mixers=(mixer,), ffns=(moe,)), depth(f))}
+
+
+def granite_experts(f: Fields) -> Experts:
+    """Granite's mixture, with a shared block where `shared_intermediate_size` is set."""
+    shared = f.maybe("shared_intermediate_size")
+    return routed(f, width=f.count("intermediate_size"), shared=SharedExpert(width=shared) if shared else None)
+
+
+def qwen2_experts(f: Fields) -> Experts:
+    """Qwen2-MoE and Qwen3-Next: one gated shared expert of its own width."""
+    shared = number(f, "shared_expert_intermediate_size")
+    return routed(f, shared=SharedExpert(width=shared, gate=True) if shared else None)
+
+
+def ernie_experts(f: Fields) -> Experts:
+    """ERNIE 4.5: the correction bias is a parameter; shared experts form one block."""
+    shared, inner = number(f, "moe_num_shared_experts"), f.count("moe_intermediate_size")
+    bias = f.flag("use_bias")
+    block = SharedExpert(width=shared * inner, bias=bias) if shared else None
+    return routed(f, width=inner, shared=block, correction_bias="parameter")
+
+
+def hunyuan_experts(f: Fields) -> Experts:
+    """Hunyuan: one shared expert as wide as the dense block; the expert width may be a list."""
+    shared = number(f, "num_shared_expert", default=1) or 1
+    inner = number(f, "moe_intermediate_size") or f.count("intermediate_size")
+    return routed(f, width=inner, shared=SharedExpert(width=f.count("intermediate_size") * shared))
+
+
+def minimax_m2(f: Fields) -> dict[str, Any]:
+    """MiniMax-M2: query and key norms over the whole projection; multi-token prediction is not in its checkpoint's count."""
+    flag = f.flag("use_qk_norm", default=True)
+    traits = Traits(qk_norm="full" if flag else "none")
+    correction = "buffer" if f.flag("use_routing_bias", default=True) else "none"
+    return decoder(f, Mixture(traits, lambda g: routed(g, width=g.count("intermediate_size"), correction_bias=correction)))
+
+
+def minimax_m3(f: Fields) -> dict[str, Any]:
+    """MiniMax-M3: dense layers first, then block-sparse attention chosen by an indexer, with head norms."""
+    count, sparse = depth(f), after_dense(f, depth(f))
+    config = f.sub("sparse_attention_config")
+    on = [bool(v) for v in config.per_layer("sparse_attention_freq", count)]
+    indexer = Indexer(
+        heads=config.count("sparse_num_index_heads"), head_dim=config.count("sparse_index_dim"), top_k=config.count("sparse_topk_blocks"),
+        inputs=width(f), block=config.count("sparse_block_size"), form="plain",
+    )  # fmt: skip
+    shared = f.maybe("shared_intermediate_size")
+    inner = f.maybe("moe_intermediate_size") or f.count("intermediate_size")
+    moe = routed(f, width=inner, shared=SharedExpert(width=shared) if shared else None, correction_bias="buffer")
+    plain = Dense(width=f.count("dense_intermediate_size", "intermediate_size"))
+    attention = grouped_attention(f, Traits(qk_norm="head"))
+    mixers = [("sparse", attention.model_copy(update={"indexer": indexer})) if s else ("full", attention) for s in on]
+    layers = zipped(mixers, [("moe", moe) if s else ("dense", plain) for s in sparse])
+    return {"hidden": width(f), "layers": layers}
+
+
+_NO = Traits()
+_BIAS = Traits(bias_flags=(("attention_bias", "qkvo"),))
+_QWEN3 = Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="head", windows=qwen2_windows)
+_GPT_OSS = Traits(bias_flags=(("attention_bias", "qkvo"),), sinks=True, windows=lambda f, n: windows_from(f, by_type(f, n, lambda i: i % 2 == 0)))
+_PHI = Traits(bias_flags=(("attention_bias", "qkvo"),), norm_bias=True, windows=all_windowed)
+
+MIXTURES: dict[str, Mixture] = {
+    "mixtral": Mixture(Traits(windows=all_windowed), lambda f: routed(f, width=f.count("intermediate_size"))),
+    "qwen2_moe": Mixture(Traits(bias_flags=(("qkv_bias", "qkv"),), windows=qwen2_windows), qwen2_experts, qwen_sparse),
+    "qwen3_moe": Mixture(_QWEN3, routed, qwen_sparse),
+    "qwen3_vl_moe_text": Mixture(_QWEN3, routed, qwen_sparse),
+    "olmoe": Mixture(Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="full"), lambda f: routed(f, width=f.count("intermediate_size"))),
+    "flex_olmo": Mixture(Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="full"), lambda f: routed(f, width=f.count("intermediate_size"))),
+    "gpt_oss": Mixture(_GPT_OSS, lambda f: routed(f, width=f.count("intermediate_size"), bias=True, router_bias=True)),
+    "granitemoe": Mixture(_BIAS, lambda f: routed(f, width=f.count("intermediate_size"))),
+    "granitemoeshared": Mixture(_BIAS, granite_experts),
+    "ernie4_5_moe": Mixture(Traits(bias_flags=(("use_bias", "qkvo"),), mlp_bias="use_bias"), ernie_experts, ernie_sparse),
+    "hunyuan_v1_moe": Mixture(Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="head"), hunyuan_experts),
+    "dots1": Mixture(Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="head"), deepseek_experts, after_dense),
+    "deepseek": Mixture(_BIAS, lambda f: deepseek_experts(f, correction=False), after_dense),
+    "solar_open": Mixture(_BIAS, deepseek_experts, after_dense),
+    "exaone_moe": Mixture(Traits(qk_norm="head", windows=exaone_windows), deepseek_experts, after_dense),
+    "cohere2_moe": Mixture(Traits(norms=1, windows=every("sliding_window_pattern", 4)), routed),
+}
+
+
+def _reader(name: str) -> Callable[[Fields], dict[str, Any]]:
+    return lambda f: decoder(f, MIXTURES[name])
+
+
+def phimoe(f: Fields) -> dict[str, Any]:
+    """Phi-3.5-MoE: biases on attention, norms and head."""
+    parts = decoder(f, Mixture(_PHI, lambda g: routed(g, width=g.count("intermediate_size"))))
+    return {**parts, "head_bias": f.flag("lm_head_bias")}
+
+
+READERS = {
+    **{name: _reader(name) for name in MIXTURES},
+    "phimoe": phimoe, "glm4_moe": glm4_moe, "glm4v_moe_text": glm4_moe, "llama4_text": llama4, "dbrx": dbrx, "minimax_m2": minimax_m2,
+    "minimax_m3": minimax_m3, "minimax_m3_vl_text": minimax_m3,
+}  # fmt: skip

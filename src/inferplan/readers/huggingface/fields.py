@@ -75,6 +75,10 @@ class Fields:
             return None
         return self.checked(value, self.stated(*names), least)
 
+    def stated_or_null(self, name: str) -> int | None:
+        """A whole number where a null that the file states means that there is none, whatever the class assumes."""
+        return None if name in self.data and self.data[name] is None else self.maybe(name)
+
     def flag(self, *names: str, default: bool = False) -> bool:
         """True or false (0 and 1 are taken for them)."""
         value = self.raw(*names, default=default)
