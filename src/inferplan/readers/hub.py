@@ -61,7 +61,7 @@ def is_repo_id(text: str) -> bool:
 def fetch_config(repo_id: str, *, revision: str | None = None, timeout_s: float = 5.0) -> dict[str, Any]:
     """The config.json of a model on the Hub. Raises like `fetch_model`."""
     source = _Source(repo_id, revision)
-    return _json(source, CONFIG_NAME, _bounded(source, timeout_s, lambda deadline: _required(source, deadline)))
+    return _bounded(source, timeout_s, lambda deadline: _required(source, deadline))
 
 
 def fetch_model(repo_id: str, *, revision: str | None = None, timeout_s: float = 5.0) -> HubModel:
@@ -72,29 +72,13 @@ def fetch_model(repo_id: str, *, revision: str | None = None, timeout_s: float =
     """
     source = _Source(repo_id, revision)
     config, others, unread = _bounded(source, timeout_s, lambda deadline: _all(source, deadline))
-    quantization, index = others.get(QUANTIZATION_NAME), others.get(INDEX_NAME)
-    return HubModel(
-        repo_id=repo_id,
-        commit=source.commit,
-        config=_json(source, CONFIG_NAME, config),
-        quantization=None if quantization is None else _json(source, QUANTIZATION_NAME, quantization),
-        index=None if index is None else parse_index(index, file=source.label(INDEX_NAME)),
-        unread=unread,
-    )
+    return HubModel(repo_id, source.commit, config, others.get(QUANTIZATION_NAME), others.get(INDEX_NAME), unread)
 
 
-def _json(source: _Source, name: str, data: bytes) -> dict[str, Any]:
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as e:
-        raise SpecError(f"is not UTF-8 text (byte {e.start})", file=source.label(name)) from None
-    return parse_json(text, file=source.label(name), infinity=True)
-
-
-def _all(source: _Source, deadline: float) -> tuple[bytes, dict[str, bytes | None], dict[str, str]]:
+def _all(source: _Source, deadline: float) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
     """The config, the other files (None: the model has none), and why any of them is unread."""
     config = _required(source, deadline)
-    others: dict[str, bytes | None] = {}
+    others: dict[str, Any] = {}
     unread: dict[str, str] = {}
     for name in (QUANTIZATION_NAME, INDEX_NAME):
         if source.offline and not source.decided(name):
@@ -109,13 +93,24 @@ def _all(source: _Source, deadline: float) -> tuple[bytes, dict[str, bytes | Non
     return config, others, unread
 
 
-def _required(source: _Source, deadline: float) -> bytes:
+def _required(source: _Source, deadline: float) -> dict[str, Any]:
     if source.offline and not source.decided(CONFIG_NAME):
         raise SpecError("is not in the Hugging Face cache, and HF_HUB_OFFLINE forbids asking the Hub", file=source.label(CONFIG_NAME))
-    data = source.read(CONFIG_NAME, deadline)
-    if data is None:
+    config: dict[str, Any] | None = source.read(CONFIG_NAME, deadline)
+    if config is None:
         raise SpecError("the model has no such file", file=source.label(CONFIG_NAME))
-    return data
+    return config
+
+
+def _parsed(name: str, data: bytes, file: str) -> Any:
+    """An Index, or the mapping of any other file."""
+    if name == INDEX_NAME:
+        return parse_index(data, file=file)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        raise SpecError(f"is not UTF-8 text (byte {e.start})", file=file) from None
+    return parse_json(text, file=file, infinity=True)
 
 
 # -------------------------------------------------------------------------------------------------------- one deadline
@@ -131,7 +126,7 @@ def _bounded(source: _Source, timeout_s: float, work: Callable[[float], T]) -> T
     def run() -> None:
         try:
             results.put((True, work(time.monotonic() + 0.9 * timeout_s)))
-        except BaseException as e:  # noqa: BLE001 - handed to the caller, who tells errors apart
+        except BaseException as e:  # handed to the caller, who tells errors apart
             results.put((False, e))
 
     threading.Thread(target=run, daemon=True, name="inferplan-hub").start()
@@ -190,18 +185,19 @@ class _Source:
     def decided(self, name: str) -> bool:
         return self.cached(name) is not None
 
-    def read(self, name: str, deadline: float) -> bytes | None:
-        """The bytes of a file, or None where the model has no such file."""
+    def read(self, name: str, deadline: float) -> Any:
+        """The content of a file, or None where the model has no such file."""
         found = self.cached(name)
         if isinstance(found, str):
             self.commit = self.commit or Path(found).parent.name
-            return read_bytes(found, limit=_LIMITS[name])
+            return _parsed(name, read_bytes(found, limit=_LIMITS[name]), found)
         if found is not None:
             return None
         data = self.download(name, deadline)
+        content = None if data is None else _parsed(name, data, self.label(name))
         with contextlib.suppress(OSError):  # the copy only saves the next request
             self.keep(name, data)
-        return data
+        return content
 
     def download(self, name: str, deadline: float) -> bytes | None:
         url = f"{self.endpoint}/{self.repo_id}/resolve/{quote(self.revision, safe='')}/{name}"

@@ -14,8 +14,8 @@ from inferplan.specs.base import Record
 from inferplan.specs.cache import CacheEntry, State
 from inferplan.specs.weights import Part, Weight, linear, norm, vector
 
-Count = Annotated[int, Field(gt=0, le=10**7)]
-Optional0 = Annotated[int, Field(ge=0, le=10**7)]
+Count = Annotated[int, Field(gt=0, le=10**8)]
+Optional0 = Annotated[int, Field(ge=0, le=10**8)]
 
 
 class Indexer(Record):

@@ -1,4 +1,4 @@
-"""Number formats and precisions: the bits that a weight matrix or a cached token takes, scales included, and which part of a model is kept in what.
+"""Number formats and precisions: the bits of a weight matrix or a cached token, scales included, and which part of a model is kept in what.
 
 Knows no model, no engine, no hardware and no clock: `compute` is the dtype a format is multiplied in where a part supports
 it; what a part falls back to without that support is the hardware's to say. The formats themselves are data (`formats/`).
@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from inferplan.errors import NotFound, SpecError, Unsupported, shown
 from inferplan.specs.base import Record, Spec, complaint
-from inferplan.specs.catalog import data_file, folders, normalise
+from inferplan.specs.catalog import folders, normalise
 from inferplan.specs.quantity import Source
 
 Numeric = float | NDArray[Any]
@@ -231,7 +231,8 @@ class Format(Layout):
         """
         self._serves("kv", "latent")
         if self.latent and (latent, rope) != self.latent:
-            raise Unsupported(f"the KV format {self.name} is made for a latent of {self.latent[0]} + {self.latent[1]}, not {latent} + {rope}")
+            made_for = " + ".join(map(str, self.latent))
+            raise Unsupported(f"the KV format {self.name} is made for an MLA latent of {made_for} elements, not {latent} + {rope}")
         if self.rope is None:
             return self.token_bits(latent + rope, 1) / 8
         return (self.token_bits(latent, 1) + self.rope.token_bits(rope, 1)) / 8
@@ -364,7 +365,8 @@ class Library:
     files: Mapping[str, FormatFile]
     formats: Mapping[tuple[Use, str], Format]
     presets: Mapping[str, Preset]
-    mixes: Mixes
+    rules: Mixes
+    mixes: Mapping[str, Mix]
 
     def format(self, text: str, use: Use) -> Format:
         """The format of a name or alias; raises NotFound with near misses."""
@@ -376,18 +378,17 @@ class Library:
 
     def mix(self, text: str) -> Mix:
         """The file mix of a name; raises NotFound with near misses."""
-        if (found := self.mixes.mix(text)) is None:
-            names = [normalise(m.name) for m in self.mixes.mixes]
-            raise NotFound(f"no GGUF file mix called '{shown(text)}'{_near(normalise(text), names)}")
+        if (found := self.mixes.get(key := normalise(text))) is None:
+            raise NotFound(f"no GGUF file mix called '{shown(text)}'{_near(key, self.mixes)}")
         return found
 
     def tensor_type(self, mix: Mix, tensor: Tensor) -> str:
         """The type of a tensor in a mix, or the one it falls back to where its columns are not whole blocks."""
-        found = self.mixes.chosen(mix, tensor)
+        found = self.rules.chosen(mix, tensor)
         if tensor.role == "output" and self._odd(mix.base, tensor):
             found = "q8_0"
         if self._odd(found, tensor):
-            found = self.mixes.fallback.get(found, "fp16")
+            found = self.rules.fallback.get(found, "fp16")
         return "fp16" if self._odd(found, tensor) else found
 
     def _odd(self, name: str, tensor: Tensor) -> bool:
@@ -406,11 +407,14 @@ def _near(key: str, names: Iterable[str]) -> str:
 
 def library() -> Library:
     """The format files on the search path; a name in an earlier folder shadows the same name in a later one."""
-    return _library(tuple(folders("formats")), data_file("formats", MIXES_FILE))
+    return _library(tuple(folders("formats")))
 
 
 @cache
-def _library(places: tuple[Path, ...], mixes: Path) -> Library:
+def _library(places: tuple[Path, ...]) -> Library:
+    mixes = next((path for folder in places if (path := folder / MIXES_FILE).is_file()), None)
+    if mixes is None:
+        raise NotFound(f"no formats/{MIXES_FILE} on the search path")
     files: dict[str, FormatFile] = {}
     formats: dict[tuple[Use, str], Format] = {}
     presets: dict[str, Preset] = {}
@@ -420,7 +424,9 @@ def _library(places: tuple[Path, ...], mixes: Path) -> Library:
         files |= {file.name: file for file in own}
         formats = _names(own, folder) | formats
         presets = {normalise(n): p for file in own for p in file.presets for n in (*p.aliases, p.name)} | presets
-    return Library(files, formats, presets, Mixes.load(mixes))
+    held = Mixes.load(mixes)
+    by_name = {normalise(n): mix for mix in held.mixes for n in (mix.name, *mix.aliases)}
+    return Library(files, formats, presets, held, by_name)
 
 
 def _file(path: Path) -> FormatFile:
@@ -520,11 +526,6 @@ class Mixes(Spec):
     fallback: dict[str, str]
     groups: dict[str, Annotated[tuple[Rule, ...], _LOOSE]]
     mixes: Annotated[tuple[Mix, ...], _LOOSE]
-
-    def mix(self, text: str) -> Mix | None:
-        """The mix of a name or alias, in any case."""
-        key = normalise(text)
-        return next((m for m in self.mixes if key in map(normalise, (m.name, *m.aliases))), None)
 
     def chosen(self, mix: Mix, tensor: Tensor) -> str:
         """The type of a tensor before its shape is looked at."""
@@ -690,7 +691,7 @@ def _preset(text: str) -> Preset:
     key, held = normalise(text), library()
     if (preset := held.presets.get(key)) is not None:
         return preset
-    if (mix := held.mixes.mix(key)) is not None:
+    if (mix := held.mixes.get(key)) is not None:
         return _mix_preset(mix)
     if widths := re.fullmatch(r"(w\d+a\d+.*?)-?kv(\d+)", key):
         bits = {"16": "bf16", "8": "int8", "4": "int4"}
@@ -700,7 +701,7 @@ def _preset(text: str) -> Preset:
     try:
         return _format_preset(held.format(text, "weights"))
     except NotFound:
-        names = [*held.presets, *(normalise(m.name) for m in held.mixes.mixes), *held.names("weights")]
+        names = [*held.presets, *held.mixes, *held.names("weights")]
         raise NotFound(f"no precision called '{shown(text)}'{_near(key, names)}") from None
 
 
@@ -712,10 +713,10 @@ def _format_preset(found: Format) -> Preset:
 
 def _mix_preset(mix: Mix) -> Preset:
     file = library().files["gguf"]
-    parts = {**file.parts, "head": mix.output, "embedding": mix.token_embd or mix.base}
-    if mix.name == "mxfp4_moe":
-        parts["experts"] = "mxfp4"
-    return Preset(name=mix.name, title=f"GGUF {mix.name.upper()}", weights=mix.base, parts=parts, kv=file.kv, state=file.state, mix=mix.name)
+    experts = {"experts": rule.type for rule in mix.rules if "ffn_down_exps" in rule.roles}
+    parts = {**file.parts, "head": mix.output, "embedding": mix.token_embd or mix.base, **experts}
+    title = f"GGUF {mix.name.upper()}"
+    return Preset(name=mix.name, title=title, weights=mix.base, parts=parts, kv=file.kv, state=file.state, mix=mix.name)
 
 
 def _from_preset(preset: Preset) -> Precision:

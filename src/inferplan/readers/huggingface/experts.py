@@ -53,8 +53,9 @@ def routed(f: Fields, **more: Any) -> Experts:
         raise f.refuse("num_experts" if experts is None else "num_experts_per_tok", "is required and missing for a mixture of experts")
     if top_k > experts:
         raise f.refuse(f.stated(*TOP_K), f"must not exceed the {experts} experts", top_k)
-    inner = number(f, "moe_intermediate_size", "expert_ffn_hidden_size") or f.count("intermediate_size")
-    return Experts(**{"experts": experts, "top_k": top_k, "width": inner, **more})
+    if "width" not in more:
+        more["width"] = number(f, "moe_intermediate_size", "expert_ffn_hidden_size") or f.count("intermediate_size")
+    return Experts(**{"experts": experts, "top_k": top_k, **more})
 
 
 def deepseek_experts(f: Fields, *, correction: bool = True) -> Experts:

@@ -10,7 +10,7 @@ from typing import Any
 
 from inferplan.errors import SpecError
 
-LARGEST = 10**7
+LARGEST = 10**8
 _MISSING: Any = object()
 
 
@@ -52,14 +52,14 @@ class Fields:
         return next((n for n in names if self.data.get(n) is not None), names[0])
 
     def count(self, *names: str, default: Any = _MISSING, essential: bool = False, least: int = 1) -> int:
-        """A whole number from `least` to ten million."""
+        """A whole number from `least` to a hundred million."""
         value = self.raw(*names, default=default, essential=essential)
         if value is default and default is not _MISSING:
             return value  # type: ignore[no-any-return]
         return self.checked(value, self.stated(*names), least)
 
     def checked(self, value: Any, name: str, least: int = 1) -> int:
-        """The value, once it is a whole number from `least` to ten million."""
+        """The value, once it is a whole number from `least` to a hundred million."""
         if isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
