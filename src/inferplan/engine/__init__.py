@@ -1,0 +1,1 @@
+"""One forward pass: segments of sequences, the operators of a model over them, and what they add up to."""
