@@ -21,6 +21,16 @@ def shown(value: Any) -> str:
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
 
 
+def shown_path(path: Any) -> str:
+    """A path as it may stand in a message: a long one loses its beginning, so that the file name stays.
+
+    >>> shown_path("/a" * 60 + "/x.yaml")[:6], shown_path("models/x.yaml")
+    ('.../a/', 'models/x.yaml')
+    """
+    text = "".join(c if c.isprintable() else " " for c in str(path))
+    return text if len(text) <= _LONGEST_VALUE else "..." + text[-(_LONGEST_VALUE - 4) :]
+
+
 class InferplanError(Exception):
     """Base of every error that is the user's to mend; `exit_code` is what the command line ends with."""
 
@@ -36,7 +46,7 @@ class SpecError(InferplanError):
 
     def __init__(self, rule: str, *, file: Any = None, field: str | None = None, value: Any = None) -> None:
         self.rule, self.file, self.field, self.value = rule, file, field, value
-        parts = [None if file is None else shown(str(file)), field and shown(field)]
+        parts = [None if file is None else shown_path(file), field and shown(field)]
         parts += [None if value is None else shown(value), rule]
         super().__init__(": ".join(p for p in parts if p))
 

@@ -180,7 +180,7 @@ class _Source:
 
     def cached(self, name: str) -> Any:
         """The path of the copy in the cache, a mark that the model has no such file, or None where the cache does not know."""
-        return self.hub.try_to_load_from_cache(self.repo_id, name, revision=self.revision)
+        return self.hub.try_to_load_from_cache(self.repo_id, name, cache_dir=self.hub.constants.HF_HUB_CACHE, revision=self.revision)
 
     def decided(self, name: str) -> bool:
         return self.cached(name) is not None
@@ -259,7 +259,7 @@ def _library(repo_id: str) -> Any:
 @contextlib.contextmanager
 def _answer(session: Any, url: str, headers: dict[str, str], timeout_s: float) -> Iterator[tuple[int, dict[str, str], Iterator[bytes]]]:
     """(status, headers with those of redirects, raw body) from huggingface_hub's session: httpx from version 1, requests before."""
-    if hasattr(session, "stream"):
+    if callable(getattr(session, "stream", None)):  # a requests session has a flag of that name
         with session.stream("GET", url, headers=headers, timeout=timeout_s, follow_redirects=True) as answer:
             yield answer.status_code, _headers(answer), answer.iter_raw()
     else:

@@ -28,6 +28,8 @@ _NOT_SPECS = frozenset({"architectures", "links"})
 _SUFFIXES = (".yaml", ".yml", ".json", ".gguf", ".safetensors")
 _COLUMNS = ("alias", "name", "path", "title", "group")
 _BRANDS = re.compile(r"(?:(?:nvidia|geforce|tesla|amd|radeon|instinct|intel|apple|google|aws|huawei)-)+(?=.)")
+_GAPS = re.compile(r"[-\s_/\\,:;()\[\]]+")
+_SIZES = re.compile(r"(?<=\d)-(gi?b)\b")
 _LONGEST_NAME = 200
 
 
@@ -48,8 +50,8 @@ def normalise(text: str) -> str:
     >>> normalise("A100 (40 GB)"), normalise("meta-llama/Llama-3.1-70B"), normalise("meta-llama--Llama-3.1-70B")
     ('a100-40gb', 'meta-llama-llama-3.1-70b', 'meta-llama-llama-3.1-70b')
     """
-    text = re.sub(r"[-\s_/\\,:;()\[\]]+", "-", text[: 4 * _LONGEST_NAME].lower()).strip("-")
-    return re.sub(r"(?<=\d)-(g[i]?b)\b", r"\1", text)
+    text = _GAPS.sub("-", text[: 4 * _LONGEST_NAME].lower()).strip("-")
+    return _SIZES.sub(r"\1", text) if "-g" in text else text
 
 
 def _keys(kind: str, text: str) -> list[str]:
@@ -134,7 +136,8 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def _by_alias(kind: str, folder: Path, keys: list[str]) -> Path | None:
-    found = {entry.path for entry in _listed(folder) for alias in entry.aliases if set(_keys(kind, alias)) & set(keys)}
+    aliases = _aliases(folder)
+    found = {path for alias, path in aliases if alias in keys} or {path for alias, path in aliases if set(_keys(kind, alias)) & set(keys)}
     if len(found) > 1:
         both = " and ".join(sorted(path.name for path in found))
         raise SpecError(f"is an alias of {both}; each name must mean one file", file=folder, value=keys[0])
@@ -144,11 +147,17 @@ def _by_alias(kind: str, folder: Path, keys: list[str]) -> Path | None:
     return path
 
 
+def _aliases(folder: Path) -> list[tuple[str, Path]]:
+    if (index := folder / INDEX).is_file():
+        return [(row["alias"], folder / row["path"]) for row in _rows(index, _COLUMNS) if row["alias"] != row["name"]]
+    return [(alias, entry.path) for entry in _scanned(folder) for alias in entry.aliases]
+
+
 def _by_spelling(folder: Path, key: str) -> Path | None:
     table = folder / SPELLINGS
     if not table.is_file():
         return None
-    name = next((row["name"] for row in _rows(table) if normalise(row["spelling"]) == key), None)
+    name = next((row["name"] for row in _rows(table, ("spelling", "name")) if normalise(row["spelling"]) == key), None)
     return _by_stem(folder, name) if name else None
 
 
@@ -218,13 +227,14 @@ def _entry(path: Path, strict: bool) -> Entry:
     return Entry(path.stem, str(data.get("title") or path.stem), texts, str(group), path)
 
 
-def _rows(path: Path, columns: tuple[str, ...] = ()) -> list[dict[str, str]]:
+def _rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
     """The rows of a CSV file, every cell text; raises SpecError where a column is missing."""
-    rows = [{key: value or "" for key, value in row.items() if key} for row in csv.DictReader(io.StringIO(read_text(path)))]
-    missing = [column for column in columns if rows and column not in rows[0]]
+    table = csv.reader(io.StringIO(read_text(path)))
+    head = next(table, [])
+    missing = [column for column in columns if column not in head]
     if missing:
         raise SpecError(f"has no column '{missing[0]}'", file=path)
-    return rows
+    return [dict(zip(head, row + [""] * (len(head) - len(row)), strict=False)) for row in table if row]
 
 
 def index_text(folder: str | os.PathLike[str]) -> str:

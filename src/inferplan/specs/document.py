@@ -27,7 +27,7 @@ def read_bytes(path: str | os.PathLike[str], *, limit: int = MAX_BYTES) -> bytes
     """The bytes of a regular file of at most `limit` bytes. A directory, FIFO, device or symlink loop is refused."""
     try:
         with open_regular(path) as stream:
-            data = stream.read(limit + 1)
+            data: bytes = stream.read(limit + 1)
     except OSError as e:
         raise SpecError(f"cannot be read: {os.strerror(e.errno) if e.errno else e}", file=path) from None
     if len(data) > limit:

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from inferplan.errors import SpecError, Unsupported, shown
 from inferplan.specs.base import Record
@@ -24,6 +24,16 @@ from inferplan.specs.quantity import BytesPerS, BytesQ, FlopsPerS, Hertz, Pure, 
 FLOATS = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "fp6", "mxfp6", "fp4", "mxfp4", "nvfp4")
 DTYPES = (*FLOATS, "int8", "int4")
 PLAUSIBLE_RIDGE = (0.5, 10_000.0)
+
+
+def _texts(raw: Any) -> Any:
+    """A list of texts as people write it: one text alone counts, and so does an alias such as 4090 without quotes."""
+    raw = [raw] if isinstance(raw, str) else raw
+    whole = isinstance(raw, list) and not any(isinstance(item, bool) for item in raw)
+    return [str(item) if isinstance(item, int) else item for item in raw] if whole else raw
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_texts), Field(strict=False)]
 
 
 class Memory(Record):
@@ -76,22 +86,22 @@ class Architecture(Record):
     """A class of parts that compute alike: what their matrix units take, and what a stored type is computed in otherwise."""
 
     title: str
-    native: tuple[str, ...] = Field(default=(), strict=False)
-    fallback: dict[str, tuple[str, ...]] = Field(default_factory=dict, strict=False)
+    native: Names = ()
+    fallback: dict[str, Names] = Field(default_factory=dict)
     note: str | None = None
 
 
 class Architectures(Sourced):
     """The table `hardware/architectures.yaml`: a fallback that all classes share, and the classes with their differences."""
 
-    fallback: dict[str, tuple[str, ...]] = Field(strict=False)
+    fallback: dict[str, Names]
     source: str
     classes: dict[str, Architecture]
 
     def chain(self, name: str, dtype: str) -> tuple[str, ...]:
         """The types to try, in order, for a matrix product of operands stored in `dtype` on a class of parts."""
         own = self.classes[name].fallback.get(dtype)
-        return own if own is not None else (dtype, *self.fallback.get(dtype, ()))
+        return own if own is not None else self.fallback[dtype]
 
 
 def architectures(environ: Mapping[str, str] | None = None) -> Architectures:
@@ -121,7 +131,7 @@ class Accelerator(Sourced):
 
     name: str
     title: str
-    aliases: tuple[str, ...] = Field(default=(), strict=False)
+    aliases: Names = ()
     vendor: str
     family: str | None = None
     architecture: str = "generic"
@@ -138,9 +148,9 @@ class Accelerator(Sourced):
     link: Attachment | None = None
     pcie: Pcie | None = None
     power: Watts | None = None
-    native: tuple[str, ...] | None = Field(default=None, strict=False)
-    fallback: dict[str, tuple[str, ...]] = Field(default_factory=dict, strict=False)
-    notes: tuple[str, ...] = Field(default=(), strict=False)
+    native: Names | None = None
+    fallback: dict[str, Names] = Field(default_factory=dict)
+    notes: Names = ()
 
     @classmethod
     def find(cls, text: str, *, environ: Mapping[str, str] | None = None) -> Self:
@@ -317,10 +327,18 @@ def prices(*, gpu: str | None = None, environ: Mapping[str, str] | None = None) 
 def _price(row: dict[str, str], path: Path, line: int) -> Price:
     try:
         return Price(
-            gpu=row["gpu"], cloud=row["cloud"], instance=row["instance"], gpus=int(row["gpus"]),
-            usd_per_h=_usd(row["usd_per_gpu_h"]), list_price_usd=_usd(row["list_price_usd"]),
-            price_type=row["price_type"], date=row["date"], source=row["source"], confidence=row["confidence"], note=row["note"],
-        )  # fmt: skip
+            gpu=row["gpu"],
+            cloud=row["cloud"],
+            instance=row["instance"],
+            gpus=int(row["gpus"]),
+            usd_per_h=_usd(row["usd_per_gpu_h"]),
+            list_price_usd=_usd(row["list_price_usd"]),
+            price_type=row["price_type"],
+            date=row["date"],
+            source=row["source"],
+            confidence=row["confidence"],
+            note=row["note"],
+        )
     except KeyError as e:
         raise SpecError(f"has no column '{e.args[0]}'", file=path) from None
     except (TypeError, ValueError):

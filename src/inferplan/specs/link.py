@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -28,7 +28,7 @@ class Link(Record):
 
     title: str
     scope: Scope
-    devices: tuple[str, ...] = Field(default=(), strict=False)
+    devices: Annotated[tuple[str, ...], Field(strict=False)] = ()
     bandwidth: BytesPerS
     lanes: int | None = Field(default=None, ge=1)
     per_lane: BytesPerS | None = None
@@ -75,10 +75,12 @@ class Links(Sourced):
     observed: dict[str, Observation] = Field(default_factory=dict)
 
     def find(self, text: str) -> Link:
-        """The link of a name; raises NotFound with near misses."""
-        if (link := self.links.get(normalise(text))) is not None:
-            return link
-        near = get_close_matches(normalise(text), self.links, n=4)
+        """The link of a name or title; raises NotFound with near misses."""
+        key = normalise(text)
+        for name, link in self.links.items():
+            if key in (name, normalise(link.title)):
+                return link
+        near = get_close_matches(key, self.links, n=4)
         raise NotFound(f"no link called '{shown(text)}'{'; near it: ' + ', '.join(near) if near else ''}")
 
     def pcie_bytes_per_s(self, gen: int, lanes: int = 16) -> float:

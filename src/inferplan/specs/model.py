@@ -96,6 +96,10 @@ class Stack(Record):
     norm_bias: bool = False
     extra: Annotated[tuple[Extra, ...], Loose] = ()
 
+    def __hash__(self) -> int:
+        """Equal stacks have equal layers, so that results can be kept by model."""
+        return hash((self.hidden, self.layers, tuple(self.blocks)))
+
     @field_validator("blocks")
     @classmethod
     def _named(cls, blocks: dict[str, Block]) -> dict[str, Block]:
@@ -220,6 +224,10 @@ class Model(Stack, Spec):
         if self.total is not None and self.total != self.params:
             raise SpecError(f"is stated, but the shapes add up to {self.params:,}", field="total", value=f"{self.total:,}")
         return self
+
+    def __hash__(self) -> int:
+        """By name and layers."""
+        return hash((self.name, self.hidden, self.layers, self.vocab))
 
     def weights(self) -> list[Weight]:
         """Every weight tensor, tied matrices once, without multi-token-prediction modules."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 from itertools import groupby
 
 from inferplan.errors import SpecError
@@ -63,27 +64,37 @@ def _product(tokens: list[str], text: str, depth: int) -> tuple[list[str], list[
 
 
 def shorten(names: Iterable[str]) -> str:
-    """The shortest text of this grammar for an order of layers, with one repeated period where that helps.
+    """A short text of this grammar for an order of layers: repeated stretches in parentheses, nested where that helps.
 
-    >>> shorten(["a", "a", "b"] * 3 + ["a"]), shorten(["a"] * 32)
-    ('(a*2 + b)*3 + a', 'a*32')
+    >>> shorten(["a", "a", "b"] * 3 + ["a"]), shorten(["a"] * 32), shorten((["a", "b"] * 3 + ["c"]) * 4)
+    ('(a*2 + b)*3 + a', 'a*32', '((a + b)*3 + c)*4')
     """
-    order = list(names)
+    return _shortest(tuple(names))
+
+
+@cache
+def _shortest(order: tuple[str, ...]) -> str:
     best = _runs(order)
-    for period in range(2, len(order) // 2 + 1):
-        for start in range(min(period, 4)):
-            times = 1
-            while order[start + times * period : start + (times + 1) * period] == order[start : start + period]:
-                times += 1
-            if times < 2:
-                continue
-            end = start + times * period
-            parts = [_runs(order[:start]), f"({_runs(order[start : start + period])})*{times}", _runs(order[end:])]
-            text = " + ".join(p for p in parts if p)
-            best = min(best, text, key=len)
+    if len(set(order)) < 2:
+        return best
+    for start in range(min(len(order), 8)):
+        for period in range(2, (len(order) - start) // 2 + 1):
+            times = _repeats(order, start, period)
+            if times > 1:
+                end = start + times * period
+                parts = (_runs(order[:start]), f"({_shortest(order[start : start + period])})*{times}", _shortest(order[end:]))
+                best = min(best, " + ".join(p for p in parts if p), key=len)
     return best
 
 
-def _runs(order: list[str]) -> str:
+def _repeats(order: tuple[str, ...], start: int, period: int) -> int:
+    """How often the stretch of `period` names at `start` stands in a row."""
+    times = 1
+    while order[start + times * period : start + (times + 1) * period] == order[start : start + period]:
+        times += 1
+    return times
+
+
+def _runs(order: Iterable[str]) -> str:
     runs = [(name, len(list(run))) for name, run in groupby(order)]
     return " + ".join(name if n == 1 else f"{name}*{n}" for name, n in runs)

@@ -25,6 +25,7 @@ from inferplan.specs.quantity import Source
 
 Numeric = float | NDArray[Any]
 Use = Literal["weights", "kv"]
+Dtype = Literal["fp32", "fp16", "bf16", "fp8", "fp6", "fp4", "int8", "int4"]
 
 PARTS = (
     "embedding", "aux_embedding", "head", "attention", "indexer", "mlp", "mlp_aux", "router", "shared_expert", "experts",
@@ -165,7 +166,7 @@ class Format(Layout):
     title: str
     family: str = ""
     aliases: Annotated[tuple[str, ...], _LOOSE] = ()
-    compute: Literal["fp32", "fp16", "bf16", "fp8", "fp6", "fp4", "int8", "int4"]
+    compute: Dtype
     applies_to: Annotated[tuple[Use, ...], _LOOSE] = ("weights",)
     holds: Annotated[tuple[Literal["heads", "latent"], ...], _LOOSE] = ("heads", "latent")
     value: Layout | None = None
@@ -267,7 +268,7 @@ class Template(Record):
         """The values that a normalised name fills in, or None where the name is not of this form or a value is not allowed."""
         key = self._full(key)
         for form in (self.form, *self.aliases):
-            found = re.fullmatch(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>\\d+(?:\\.\\d+)?)", re.escape(normalise_form(form))), key)
+            found = _pattern(form).fullmatch(key)
             values = {name: float(text) for name, text in found.groupdict().items()} if found else None
             if values and all(self._allows(name, value) for name, value in values.items()):
                 return values
@@ -287,9 +288,11 @@ class Template(Record):
         return {"name": self.form.format(**texts), **_filled(self.format, plain)}
 
 
-def normalise_form(form: str) -> str:
-    """A template's form as names are compared, its `{placeholders}` kept."""
-    return "".join(part if part.startswith("{") else re.sub(r"_", "-", part.lower()) for part in re.split(r"(\{\w+\})", form))
+@cache
+def _pattern(form: str) -> re.Pattern[str]:
+    """What a normalised name of a template's form looks like, its `{placeholders}` as named numbers."""
+    pieces = re.split(r"\{(\w+)\}", form.lower().replace("_", "-"))
+    return re.compile("".join(rf"(?P<{p}>\d+(?:\.\d+)?)" if i % 2 else re.escape(p) for i, p in enumerate(pieces)))
 
 
 def _filled(item: Any, values: Mapping[str, float]) -> Any:
@@ -302,7 +305,7 @@ def _filled(item: Any, values: Mapping[str, float]) -> Any:
     return item
 
 
-class Preset(Record):
+class Preset(Spec):
     """A precision by name: the format of the body, of what stays wider (`base`), of single parts, and of the KV cache."""
 
     name: str
@@ -313,7 +316,7 @@ class Preset(Record):
     parts: dict[str, str] = Field(default_factory=dict)
     kv: str | None = None
     state: str | None = None
-    compute: str | None = None
+    compute: Dtype | None = None
     mix: str | None = None
 
 
@@ -371,21 +374,21 @@ class Library:
     def format(self, text: str, use: Use) -> Format:
         """The format of a name or alias; raises NotFound with near misses."""
         key = normalise(text)
-        found = self.formats.get((use, key)) or next((f for file in self.files.values() if (f := file.made(key))), None)
+        found = self.formats.get((use, key)) or self._made(key)
         if found is None or use not in found.applies_to:
-            raise NotFound(f"no {'KV' if use == 'kv' else 'weight'} format called '{shown(text)}'{_near(key, self.names(use))}")
+            raise NotFound(f"no {'KV' if use == 'kv' else 'weight'} format called '{shown(text)}'{_near(text, self.names(use))}")
         return found
 
     def mix(self, text: str) -> Mix:
         """The file mix of a name; raises NotFound with near misses."""
-        if (found := self.mixes.get(key := normalise(text))) is None:
-            raise NotFound(f"no GGUF file mix called '{shown(text)}'{_near(key, self.mixes)}")
+        if (found := self.mixes.get(normalise(text))) is None:
+            raise NotFound(f"no GGUF file mix called '{shown(text)}'{_near(text, (m.name for m in self.rules.mixes))}")
         return found
 
     def tensor_type(self, mix: Mix, tensor: Tensor) -> str:
         """The type of a tensor in a mix, or the one it falls back to where its columns are not whole blocks."""
         found = self.rules.chosen(mix, tensor)
-        if tensor.role == "output" and self._odd(mix.base, tensor):
+        if (tensor.role == "output" or (tensor.tied and tensor.role == "token_embd")) and self._odd(mix.base, tensor):
             found = "q8_0"
         if self._odd(found, tensor):
             found = self.rules.fallback.get(found, "fp16")
@@ -396,13 +399,19 @@ class Library:
 
     def names(self, use: Use) -> list[str]:
         """Names and aliases, those that templates give by name included."""
-        given = [n for file in self.files.values() for t in file.templates for name, s in t.names.items() for n in (name, *s)]
-        return [name for kept, name in self.formats if kept == use] + given
+        listed = [n for (kept, _), f in self.formats.items() if kept == use for n in (f.name, *f.aliases)]
+        templates = [t for file in self.files.values() for t in file.templates if use in t.format.get("applies_to", ["weights"])]
+        return listed + [n for t in templates for name, aliases in t.names.items() for n in (name, *aliases)]
+
+    def _made(self, key: str) -> Format | None:
+        return next((f for file in self.files.values() if (f := file.made(key))), None)
 
 
-def _near(key: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(key, list(dict.fromkeys(names)), n=4, cutoff=0.5)
-    return f"; near it: {', '.join(near)}" if near else ""
+def _near(text: str, names: Iterable[str]) -> str:
+    """'; near it: ...' with up to four names, as they are written, or nothing."""
+    spelt = {normalise(name): name for name in names}
+    near = difflib.get_close_matches(normalise(text), spelt, n=4, cutoff=0.5)
+    return f"; near it: {', '.join(spelt[key] for key in near)}" if near else ""
 
 
 def library() -> Library:
@@ -626,7 +635,7 @@ class Precision(Record):
     overrides: Annotated[tuple[tuple[str, Format], ...], _LOOSE] = ()
     kv: Format
     state: Format | None = None
-    compute: str | None = None
+    compute: Dtype | None = None
     mix: str | None = None
 
     def format_of(self, part: str) -> Format:
@@ -691,7 +700,7 @@ def _preset(text: str) -> Preset:
     key, held = normalise(text), library()
     if (preset := held.presets.get(key)) is not None:
         return preset
-    if (mix := held.mixes.get(key)) is not None:
+    if (mix := held.mixes.get(key) or held.mixes.get(key.removeprefix("gguf-"))) is not None:
         return _mix_preset(mix)
     if widths := re.fullmatch(r"(w\d+a\d+.*?)-?kv(\d+)", key):
         bits = {"16": "bf16", "8": "int8", "4": "int4"}
@@ -701,8 +710,9 @@ def _preset(text: str) -> Preset:
     try:
         return _format_preset(held.format(text, "weights"))
     except NotFound:
-        names = [*held.presets, *held.mixes, *held.names("weights")]
-        raise NotFound(f"no precision called '{shown(text)}'{_near(key, names)}") from None
+        presets = [n for p in held.presets.values() for n in (p.name, *p.aliases)]
+        names = [*presets, *(m.name for m in held.rules.mixes), *held.names("weights")]
+        raise NotFound(f"no precision called '{shown(text)}'{_near(text, names)}") from None
 
 
 def _format_preset(found: Format) -> Preset:
@@ -713,8 +723,8 @@ def _format_preset(found: Format) -> Preset:
 
 def _mix_preset(mix: Mix) -> Preset:
     file = library().files["gguf"]
-    experts = {"experts": rule.type for rule in mix.rules if "ffn_down_exps" in rule.roles}
-    parts = {**file.parts, "head": mix.output, "embedding": mix.token_embd or mix.base, **experts}
+    experts = next((rule.type for rule in mix.rules if "ffn_down_exps" in rule.roles), mix.base)
+    parts = {**file.parts, "head": mix.output, "embedding": mix.token_embd or mix.base, "experts": experts}
     title = f"GGUF {mix.name.upper()}"
     return Preset(name=mix.name, title=title, weights=mix.base, parts=parts, kv=file.kv, state=file.state, mix=mix.name)
 
@@ -749,9 +759,8 @@ def _assigned(text: str) -> Precision:
     if "body" not in given:
         raise SpecError("needs a body, as in 'body=q4_k,head=q6_k'", field="precision", value=text)
     parts = {part: given[part] for part in PARTS if part in given}
-    rest = {name: given[name] for name in ("base", "kv", "state", "compute") if name in given}
-    preset = Preset.model_validate({"name": text, "title": text, "weights": given["body"], "parts": parts, **rest})
-    return _from_preset(preset)
+    data = {"name": shown(text), "weights": given["body"], "parts": parts}
+    return _from_preset(Preset.from_mapping(data | {key: given[key] for key in ("base", "kv", "state", "compute") if key in given}))
 
 
 def _assignments(text: str) -> Iterator[tuple[str, str]]:

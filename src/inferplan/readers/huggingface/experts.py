@@ -13,6 +13,7 @@ from inferplan.readers.huggingface.assemble import Layers, uniform, zipped
 from inferplan.readers.huggingface.dense import (
     Traits,
     all_windowed,
+    around,
     by_type,
     depth,
     every,
@@ -20,8 +21,11 @@ from inferplan.readers.huggingface.dense import (
     feed_forward,
     grouped_attention,
     heads_of,
+    heed,
     qwen2_windows,
+    switched,
     width,
+    windowed,
     windows_from,
 )
 from inferplan.readers.huggingface.fields import Fields
@@ -78,6 +82,27 @@ def after_dense(f: Fields, layers: int) -> list[bool]:
     return [i >= start and i % step == 0 for i in range(layers)]
 
 
+def by_layer_list(default: Callable[[Fields, int], list[bool]]) -> Callable[[Fields, int], list[bool]]:
+    """Which layers hold experts: as `mlp_layer_types` lists them, else by rule."""
+
+    def where(f: Fields, layers: int) -> list[bool]:
+        if isinstance(f.raw("mlp_layer_types", default=None), list):
+            return [t == "sparse" for t in f.per_layer("mlp_layer_types", layers)]
+        return default(f, layers)
+
+    return where
+
+
+def leading_dense(*names: str, default: int = 0) -> Callable[[Fields, int], list[bool]]:
+    """Experts after so many dense layers."""
+
+    def where(f: Fields, layers: int) -> list[bool]:
+        start = f.count(*names, default=default, least=0)
+        return [i >= start for i in range(layers)]
+
+    return by_layer_list(where)
+
+
 def qwen_sparse(f: Fields, layers: int) -> list[bool]:
     """Which layers hold experts: every `decoder_sparse_step`-th except those listed as dense."""
     step, dense = f.count("decoder_sparse_step", default=1), f.indices("mlp_only_layers", layers)
@@ -120,10 +145,12 @@ def feed_forwards(f: Fields, mixture: Mixture, layers: int) -> list[tuple[str, A
 def decoder(f: Fields, mixture: Mixture) -> dict[str, Any]:
     """The stack of a family in this module."""
     traits, count = mixture.traits, depth(f)
-    windows = traits.windows(f, count) if traits.windows else [None] * count
-    mixers = [("local" if w else "global", grouped_attention(f, traits, window=w)) for w in windows]
-    layers = zipped(mixers, feed_forwards(f, mixture, count), norms=traits.norms, norm_bias=traits.norm_bias)
-    return {"hidden": width(f), "layers": layers, "norms": traits.final_norms, "norm_bias": traits.norm_bias, "head_bias": traits.head_bias}
+    heed(f, traits)
+    layers = zipped(windowed(f, traits, count), feed_forwards(f, mixture, count), **around(f, traits))
+    return {
+        "hidden": width(f), "layers": layers, "norms": traits.final_norms, "norm_bias": traits.norm_bias,
+        "head_bias": switched(f, traits.head_bias),
+    }  # fmt: skip
 
 
 def mtp_of(

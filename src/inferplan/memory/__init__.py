@@ -1,0 +1,1 @@
+"""What must lie in memory: weights, caches, and whether they fit."""

@@ -1,0 +1,86 @@
+"""Bytes of a model's weights in a precision, by part. Knows no part of hardware and no engine's overhead."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from inferplan.specs.mixers import Attention
+from inferplan.specs.model import Model
+from inferplan.specs.precision import Precision, Tensor, tensor_role
+from inferplan.specs.weights import Weight
+
+BIAS_BYTES = 2.0
+BUFFER_BYTES = 4.0
+
+
+def weight_bytes(model: Model, precision: Precision, *, mtp: bool = False) -> float:
+    """Bytes of all weights with their scales; biases in 16 bit, router correction buffers in 32.
+
+    `mtp` adds the multi-token-prediction modules, with the copies of embedding and head that some checkpoints store.
+
+    >>> model = Model.from_mapping({"name": "m", "title": "M", "hidden": 64, "vocab": 100, "layers": "a*2",
+    ...     "blocks": {"a": {"ffn": {"kind": "dense", "width": 128}}}})
+    >>> weight_bytes(model, Precision.named("bf16")) == 2 * model.params
+    True
+    """
+    return sum(weight_bytes_by_part(model, precision, mtp=mtp).values())
+
+
+@lru_cache(maxsize=256)
+def _by_part(model: Model, precision: Precision, mtp: bool) -> tuple[tuple[str, float], ...]:
+    found: dict[str, float] = {}
+    for name, layers, w in _placed(model):
+        found[w.part] = found.get(w.part, 0.0) + _bytes(model, precision, name, layers, w)
+    for w in model.mtp_weights() if mtp else ():
+        found["mtp"] = found.get("mtp", 0.0) + _plain_bytes(precision, "mtp", w)
+    if mtp and model.mtp and model.mtp.stored_copies:
+        table = precision.format_of("embedding").bytes(model.vocab, model.hidden) + precision.format_of("head").bytes(model.vocab, model.hidden)
+        found["mtp"] += model.mtp.modules * float(table)
+    return tuple(found.items())
+
+
+def weight_bytes_by_part(model: Model, precision: Precision, *, mtp: bool = False) -> dict[str, float]:
+    """The same for each part: embedding, attention, mlp, experts, norm ..."""
+    return dict(_by_part(model, precision, mtp))
+
+
+def _placed(model: Model) -> list[tuple[str, tuple[int, ...], Weight]]:
+    """Each tensor of one layer with the layers that hold it; tensors outside the layers with none."""
+    found: list[tuple[str, tuple[int, ...], Weight]] = []
+    where = {name: [i for i, n in enumerate(model.order) if n == name] for name in model.blocks}
+    for count, name, weights in model.layer_weights():
+        layers, where[name] = where[name][:count], where[name][count:]
+        found += [(name, tuple(layers), w) for w in weights]
+    inside = {id(w) for _, _, w in found}
+    outside = [*model.embeddings(), *(e.weight() for e in model.extra), *model.heads()]
+    outside += [w for t in model.towers.values() for w in t.weights()]
+    if model.norms:
+        outside += [Weight("final_norm", "norm", model.hidden, 1, model.norms, model.hidden if model.norm_bias else 0, "vector")]
+    return found + [("", (), w) for w in outside if id(w) not in inside]
+
+
+def _bytes(model: Model, precision: Precision, block: str, layers: tuple[int, ...], w: Weight) -> float:
+    if not layers or w.use in ("vector", "scan", "conv") or precision.mix is None:
+        return max(1, len(layers)) * _plain_bytes(precision, w.part, w)
+    tensor = _tensor(model, block, w)
+    chosen = precision.formats_of(w.part, tensor, layers)
+    return sum(n * float(f.bytes(w.rows, w.cols)) for f, n in chosen) * w.copies + len(layers) * w.copies * w.bias * BUFFER_BYTES
+
+
+def _plain_bytes(precision: Precision, part: str, w: Weight) -> float:
+    """Bytes of a tensor by its part alone; small vectors and convolutions stay in the format of norms."""
+    if w.buffer:
+        return w.params * BUFFER_BYTES
+    fmt = precision.format_of("norm" if w.use in ("vector", "scan", "conv") and precision.format_of(part).quantised else part)
+    if w.use in ("vector", "scan", "conv"):
+        return w.params * fmt.bits / 8
+    return w.copies * (float(fmt.bytes(w.rows, w.cols)) + w.bias * BIAS_BYTES)
+
+
+def _tensor(model: Model, block: str, w: Weight) -> Tensor:
+    """What a file mix looks at."""
+    found = model.blocks[block]
+    attention = next((m for m in found.mixers if isinstance(m, Attention)), None)
+    gqa = attention.heads // attention.kv_heads if attention else 1
+    experts = found.experts.experts if found.experts else 1
+    return Tensor(tensor_role(w.name, w.part), 0, len(model.order), w.cols, gqa=gqa, experts=experts, tied=model.head == "tied")

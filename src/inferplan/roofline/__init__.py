@@ -1,0 +1,1 @@
+"""Work to seconds: peaks, bandwidths, what binds. Knows no model."""
