@@ -16,7 +16,7 @@ from inferplan.specs.document import load_yaml
 class Record(BaseModel):
     """A frozen record with no unknown keys and no silent coercion from text to number."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, hide_input_in_errors=True, defer_build=True)
 
 
 class Spec(Record):

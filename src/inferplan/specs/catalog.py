@@ -221,9 +221,10 @@ def _entry(path: Path, strict: bool) -> Entry:
         if strict:
             raise
         data = {}
-    aliases = data.get("aliases")
+    aliases, checkpoints = data.get("aliases"), data.get("checkpoints")
     group = data.get("vendor") or data.get("family") or path.parent.name
     texts = tuple(str(a) for a in aliases) if isinstance(aliases, list) else ()
+    texts += tuple(str(c) for c in checkpoints) if isinstance(checkpoints, dict) else ()
     return Entry(path.stem, str(data.get("title") or path.stem), texts, str(group), path)
 
 

@@ -74,7 +74,7 @@ def counts(model: Model) -> Counts:
         shared_expert=by_part(weights, "shared_expert"), experts=experts, norm=by_part(weights, "norm"), vision=vision,
         other=by_part(weights, "other"), text=total - vision, active=active,
         active_read=active - aux - (embedding if model.head != "tied" else 0), per_layer=per_layer(model),
-        moe_layers=sum(1 for name in model.order if model.blocks[name].experts), mtp=sum(w.params for w in model.mtp_weights()),
+        moe_layers=sum(1 for name in model.order if model.blocks[name].experts), mtp=params(model.mtp_weights()),
         mtp_copies=mtp_copies(model),
     )  # fmt: skip
 
@@ -92,11 +92,12 @@ def active_experts(model: Model) -> int:
 def per_layer(model: Model) -> tuple[int, ...]:
     """Parameters of each layer in order; weights shared between layers stand on the first that uses them."""
     sizes = {name: params(block.weights(model.hidden, first=not block.shares)) for name, block in model.blocks.items()}
-    found, seen = [], False
+    found: list[int] = []
+    seen: set[int] = set()
     for name in model.order:
         block = model.blocks[name]
-        first = block.shares and not seen
-        seen = seen or first
+        first = block.shares and block.share_group not in seen
+        seen |= {block.share_group} if first else set()
         found.append(params(block.weights(model.hidden)) if first else sizes[name])
     return tuple(found)
 

@@ -158,20 +158,22 @@ def parse_yaml(text: str, *, file: Any = None) -> dict[str, Any]:
     return _checked(value, file)
 
 
+_ANCHOR = re.compile(r"(?:^|[\s\[{,])[&*]\S", re.MULTILINE)
 _DEEP_INDENT = re.compile(rf"^[ \-?:]{{{MAX_DEPTH},}}", re.MULTILINE)
 
 
 def _suspicious(text: str) -> bool:
     """Whether a text could hold an alias or deep nesting, so that it is worth a pass over its events."""
-    return "&" in text or "*" in text or text.count("[") + text.count("{") > MAX_DEPTH or bool(_DEEP_INDENT.search(text))
+    return bool(_ANCHOR.search(text)) or text.count("[") + text.count("{") > MAX_DEPTH or bool(_DEEP_INDENT.search(text))
 
 
 def _scan(text: str) -> None:
     """Refuse aliases, deep nesting and too many nodes from the event stream, before any object is built."""
     depth = nodes = 0
+    event: Any
     for event in yaml.parse(text, Loader=_Loader):
         nodes += 1
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+        if getattr(event, "anchor", None):
             raise SpecError(f"anchors and aliases are not allowed (line {event.start_mark.line + 1})", value=event.anchor)
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1

@@ -56,6 +56,8 @@ class Experts(Record):
         experts act on this narrower width, with a shared projection down and up (Nemotron-3, Kimi-K3).
     router_extra
         further router parameters (scales), elementwise.
+    router_outputs
+        scores per token, where they are fewer than the experts (product keys).
     null_experts
         experts without weights that pass a token through (LongCat); the router scores them too.
     """
@@ -69,6 +71,7 @@ class Experts(Record):
     router_bias: bool = False
     correction_bias: Literal["none", "buffer", "parameter"] = "none"
     router_extra: Optional0 = 0
+    router_outputs: Count | None = None
     null_experts: Optional0 = 0
     latent: Count | None = None
     latent_norm: bool = False
@@ -77,7 +80,7 @@ class Experts(Record):
 
     def weights(self, hidden: int) -> list[Weight]:
         """Router, shared expert, latent projections, experts."""
-        inner, scored = self.latent or hidden, self.experts + self.null_experts
+        inner, scored = self.latent or hidden, self.router_outputs or self.experts + self.null_experts
         router = [linear("router", "router", hidden, scored, bias=self.router_bias)]
         if self.correction_bias != "none":
             router += [vector("router.correction", "router", scored, buffer=self.correction_bias == "buffer")]

@@ -60,8 +60,12 @@ class Attention(Record):
         `own`: projects and caches its own; `shared`: reads an earlier layer's cache; `as_values`: one projection serves both.
     inputs
         width of what is projected, where it is not the residual stream (Zamba concatenates two).
+    query_experts
+        queries and outputs come from so many experts (JetMoE): `heads` counts those of the experts one token uses.
     memory, memory_tokens
         cross attention: width and number of the vectors it looks at.
+    conv_state
+        elements of past inputs kept for short convolutions on keys, values or the layer's outputs (Zaya, Inkling).
     """
 
     kind: Literal["attention"] = "attention"
@@ -76,10 +80,12 @@ class Attention(Record):
     qk_norm_bias: bool = False
     v_norm: bool = False
     gate: Literal["none", "elementwise", "headwise"] = "none"
+    gate_bias: bool = False
     sinks: bool = False
     keys: Literal["own", "shared", "as_values"] = "own"
     inputs: Count | None = None
     outputs: Count | None = None
+    query_experts: Optional0 = 0
     memory: Count | None = None
     memory_tokens: Count | None = None
     causal: bool = True
@@ -89,6 +95,7 @@ class Attention(Record):
     out_norm: bool = False
     shared_weights: bool = False
     indexer: Indexer | None = None
+    conv_state: Optional0 = 0
     part: Part = "attention"
 
     @property
@@ -99,15 +106,24 @@ class Attention(Record):
     def weights(self, hidden: int) -> list[Weight]:
         """Projections q, k, v, o, then norms, gate and sinks."""
         source = self.inputs or hidden
-        return [*self._projections(source, self.outputs or hidden), *self._small(source), *(self.indexer.weights(hidden) if self.indexer else [])]
+        index = self.indexer.weights(hidden) if self.indexer else []
+        return [*self._projections(source, self.outputs or hidden), *self._small(source), *index]
 
     def _projections(self, source: int, outputs: int) -> list[Weight]:
         q, k, v = self.heads * self.head_dim, self.kv_heads * self.head_dim, self.kv_heads * self.value_dim
         memory, part = self.memory or source, self.part
+        if self.query_experts:
+            return self._expert_projections(source, outputs)
         own = [linear("k", part, memory, k, bias="k" in self.bias)] if self.keys != "shared" else []
         own += [linear("v", part, memory, v, bias="v" in self.bias)] if self.keys == "own" else []
         out = linear("o", part, self.heads * self.value_dim, outputs, bias="o" in self.bias)
         return [linear("q", part, source, q, bias="q" in self.bias), *own, out]
+
+    def _expert_projections(self, source: int, outputs: int) -> list[Weight]:
+        kv = self.kv_heads * self.head_dim
+        q = linear("q", "experts", source, kv, copies=self.query_experts, use="expert")
+        o = linear("o", "experts", kv, outputs, copies=self.query_experts, use="expert")
+        return [q, linear("k", self.part, source, kv), linear("v", self.part, source, kv), o]
 
     def _small(self, source: int) -> list[Weight]:
         q, k = self.heads * self.head_dim, self.kv_heads * self.head_dim
@@ -119,27 +135,31 @@ class Attention(Record):
         small += [norm("v_norm", self.value_dim)] if self.v_norm else []
         small += [norm("out_norm", self.heads * self.value_dim)] if self.out_norm else []
         if self.gate != "none":
-            small += [linear("gate", self.part, source, self.heads * (self.value_dim if self.gate == "elementwise" else 1))]
+            numbers = self.heads * (self.value_dim if self.gate == "elementwise" else 1)
+            small += [linear("gate", self.part, source, numbers, bias=self.gate_bias)]
         small += [vector("sinks", self.part, self.heads)] if self.sinks else []
         small += [vector("relative_bias", self.part, self.relative_buckets * self.heads)] if self.relative_buckets else []
         return small
 
     def cache(self) -> list[CacheEntry]:
         """Keys and values per cached token, and the index key of a sparse layer."""
+        conv = [CacheEntry("short_conv", states=(State("conv", self.conv_state),))] if self.conv_state else []
         if not self.cached or self.keys == "shared":
-            return []
+            return conv
         kind = "cross" if self.memory else "sliding" if self.window else "chunked" if self.chunk else "full"
         entry = CacheEntry(
             kind, self.kv_heads * self.head_dim, self.kv_heads * self.value_dim, self.head_dim,
             window=self.window or self.chunk, fixed_tokens=self.memory_tokens if self.memory else None,
         )  # fmt: skip
-        return [entry, self.indexer.cache()] if self.indexer and self.indexer.own else [entry]
+        return [entry, *conv, self.indexer.cache()] if self.indexer and self.indexer.own else [entry, *conv]
 
 
 class LatentAttention(Record):
     """Multi-head latent attention (DeepSeek-V2): keys and values are expanded from one cached latent of `kv_rank` + `rope` elements.
 
-    `q_rank` absent means a single query projection. `gate` adds an output gate (Kimi K3).
+    `q_rank` absent means a single query projection. `gate` adds an output gate as wide as the values (Kimi K3), `head_gate` one
+    number per head (Ling), `sinks` one logit per head. With `query_gate` one projection of twice the rank makes queries and such a
+    gate at once (A.X K2). With `keys` `shared` the layer reads an earlier layer's latent.
     """
 
     kind: Literal["mla"] = "mla"
@@ -151,31 +171,46 @@ class LatentAttention(Record):
     v: Count
     bias: bool = False
     gate: bool = False
+    head_gate: bool = False
+    query_gate: bool = False
+    sinks: bool = False
+    keys: Literal["own", "shared"] = "own"
     window: Count | None = None
     cached: bool = True
     indexer: Indexer | None = None
 
     def weights(self, hidden: int) -> list[Weight]:
         """Down and up projections of queries and latent, their norms, the output projection."""
-        qk = self.heads * (self.nope + self.rope)
-        if self.q_rank:
-            query = [linear("q_a", "attention", hidden, self.q_rank, bias=self.bias), norm("q_a_norm", self.q_rank)]
-            query += [linear("q_b", "attention", self.q_rank, qk)]
-        else:
-            query = [linear("q", "attention", hidden, qk)]
-        latent = [linear("kv_a", "attention", hidden, self.kv_rank + self.rope, bias=self.bias), norm("kv_a_norm", self.kv_rank)]
-        latent += [linear("kv_b", "attention", self.kv_rank, self.heads * (self.nope + self.v))]
-        gate = [linear("gate", "attention", hidden, self.heads * self.v)] if self.gate else []
         out = linear("o", "attention", self.heads * self.v, hidden, bias=self.bias)
         index = self.indexer.weights(hidden) if self.indexer and self.indexer.own else []
-        return [*query, *latent, *gate, out, *index]
+        return [*self._queries(hidden), *self._latent(hidden), *self._small(hidden), out, *index]
+
+    def _queries(self, hidden: int) -> list[Weight]:
+        qk = self.heads * (self.nope + self.rope)
+        if not self.q_rank:
+            return [linear("q", "attention", hidden, qk)]
+        down = [linear("q_a", "attention", hidden, self.q_rank, bias=self.bias), norm("q_a_norm", self.q_rank)]
+        if self.query_gate:
+            return [*down, linear("q_gate", "attention", 2 * self.q_rank, qk + self.heads * self.v)]
+        return [*down, linear("q_b", "attention", self.q_rank, qk)]
+
+    def _latent(self, hidden: int) -> list[Weight]:
+        own = [linear("kv_a", "attention", hidden, self.kv_rank + self.rope, bias=self.bias), norm("kv_a_norm", self.kv_rank)]
+        expand = linear("kv_b", "attention", self.kv_rank, self.heads * (self.nope + self.v))
+        return [*(own if self.keys == "own" else []), expand]
+
+    def _small(self, hidden: int) -> list[Weight]:
+        gate = [linear("gate", "attention", hidden, self.heads * self.v)] if self.gate else []
+        gate += [linear("head_gate", "attention", hidden, self.heads)] if self.head_gate else []
+        return gate + ([vector("sinks", "attention", self.heads)] if self.sinks else [])
 
     def cache(self) -> list[CacheEntry]:
         """The latent with its rotary part, stored once and shared by all heads."""
-        entry = CacheEntry("mla", self.kv_rank + self.rope, 0, self.kv_rank + self.rope, rope_elements=self.rope, window=self.window)
         if not self.cached:
             return []
-        return [entry, self.indexer.cache()] if self.indexer and self.indexer.own else [entry]
+        entry = CacheEntry("mla", self.kv_rank + self.rope, 0, self.kv_rank + self.rope, rope_elements=self.rope, window=self.window)
+        index = [self.indexer.cache()] if self.indexer and self.indexer.own else []
+        return index if self.keys == "shared" else [entry, *index]
 
 
 class Mamba1(Record):
@@ -212,7 +247,10 @@ class Mamba1(Record):
 
 
 class Mamba2(Record):
-    """State-space duality (Dao and Gu 2024): heads of `head_dim` with a state of `state` each, B and C shared in `groups`."""
+    """State-space duality (Dao and Gu 2024): heads of `head_dim` with a state of `state` each, B and C shared in `groups`.
+
+    `out_bias` says whether the output projection has a bias where that differs from the input projection.
+    """
 
     kind: Literal["mamba2"] = "mamba2"
     heads: Count
@@ -221,6 +259,7 @@ class Mamba2(Record):
     state: Count
     conv: Count
     bias: bool = False
+    out_bias: bool | None = None
     conv_bias: bool = True
     norm: bool = True
     chunk: Count = 256
@@ -244,7 +283,7 @@ class Mamba2(Record):
             Weight("conv", "recurrent", self.conv_dim, self.conv, 1, self.conv_dim if self.conv_bias else 0, "conv"),
             Weight("a_d_dt", "recurrent", self.heads, 1, 3, use="scan"),
             *([norm("norm", self.inner)] if self.norm else []),
-            linear("out", "recurrent", self.inner, hidden, bias=self.bias),
+            linear("out", "recurrent", self.inner, hidden, bias=self.bias if self.out_bias is None else self.out_bias),
         ]
 
     def cache(self) -> list[CacheEntry]:
@@ -294,13 +333,13 @@ class GatedDelta(Record):
 
 
 class KimiDelta(Record):
-    """Kimi delta attention: the gated delta rule with a decay per channel from a low-rank projection."""
+    """Kimi delta attention: the gated delta rule with a decay per channel, its projection low-rank where `decay_rank` is set."""
 
     kind: Literal["kda"] = "kda"
     heads: Count
     head_dim: Count
     conv: Count
-    decay_rank: Count
+    decay_rank: Count | None = None
     gate_rank: Count | None = None
     chunk: Count = 64
 
@@ -311,21 +350,22 @@ class KimiDelta(Record):
 
     def weights(self, hidden: int) -> list[Weight]:
         """Projections of q, k, v, low-rank decay and output gate, beta, three convolutions, decay, norm, out."""
-        gate = [linear("gate", "recurrent", hidden, self.inner)]
-        if self.gate_rank:
-            gate = [linear("gate_a", "recurrent", hidden, self.gate_rank), linear("gate_b", "recurrent", self.gate_rank, self.inner)]
         return [
             linear("qkv", "recurrent", hidden, self.inner, copies=3),
             Weight("conv", "recurrent", self.inner, self.conv, 3, use="conv"),
             Weight("a", "recurrent", self.heads, use="scan"),
             Weight("dt_bias", "recurrent", self.inner, use="scan"),
-            linear("decay_a", "recurrent", hidden, self.decay_rank),
-            linear("decay_b", "recurrent", self.decay_rank, self.inner),
+            *self._low_rank("decay", hidden, self.decay_rank),
             linear("beta", "recurrent", hidden, self.heads),
-            *gate,
+            *self._low_rank("gate", hidden, self.gate_rank),
             norm("norm", self.head_dim),
             linear("out", "recurrent", self.inner, hidden),
         ]
+
+    def _low_rank(self, name: str, hidden: int, rank: int | None) -> list[Weight]:
+        if rank is None:
+            return [linear(name, "recurrent", hidden, self.inner)]
+        return [linear(f"{name}_a", "recurrent", hidden, rank), linear(f"{name}_b", "recurrent", rank, self.inner)]
 
     def cache(self) -> list[CacheEntry]:
         """The last conv - 1 inputs of q, k and v, and a state that is always fp32."""
@@ -405,6 +445,59 @@ class GatedRecurrence(Record):
         return [CacheEntry("rg_lru", states=(State("conv", self.width * (self.conv - 1)), State("state", self.width, "fp32")))]
 
 
+class Rwkv(Record):
+    """Time mixing of RWKV-4: a decaying weighted mean of values, three numbers per channel; no softmax and no convolution."""
+
+    kind: Literal["rwkv"] = "rwkv"
+    width: Count
+    hidden: Count
+
+    def weights(self, hidden: int) -> list[Weight]:
+        """Key, value and receptance projections, per-channel decay and bonus, mixing vectors, out."""
+        return [
+            linear("kvr", "recurrent", hidden, self.width, copies=3),
+            Weight("decay_first", "recurrent", self.width, 1, 2, use="scan"),
+            vector("mix", "recurrent", hidden, copies=3),
+            linear("out", "recurrent", self.width, hidden),
+        ]
+
+    def cache(self) -> list[CacheEntry]:
+        """The last input of time and channel mixing, and numerator, denominator and maximum in fp32."""
+        return [CacheEntry("rwkv", states=(State("conv", 2 * self.hidden), State("state", 3 * self.width, "fp32")))]
+
+
+class MatrixLstm(Record):
+    """Matrix memory of xLSTM: a key_dim x value_dim state, a normaliser and a maximum per head."""
+
+    kind: Literal["mlstm"] = "mlstm"
+    heads: Count
+    key_dim: Count
+    value_dim: Count
+    bias: bool = False
+    state_dtype: str | None = "fp32"
+    chunk: Count = 64
+
+    @property
+    def values(self) -> int:
+        """Width of all heads."""
+        return self.heads * self.value_dim
+
+    def weights(self, hidden: int) -> list[Weight]:
+        """Projections of q, k, v and output gate, input and forget gates (always with a bias), per-head norm, out."""
+        return [
+            linear("qk", "recurrent", hidden, self.heads * self.key_dim, bias=self.bias, copies=2),
+            linear("v_gate", "recurrent", hidden, self.values, bias=self.bias, copies=2),
+            linear("if", "recurrent", hidden, self.heads, bias=True, copies=2),
+            norm("norm", self.values, bias=self.bias),
+            linear("out", "recurrent", self.values, hidden, bias=self.bias),
+        ]
+
+    def cache(self) -> list[CacheEntry]:
+        """Memory, normaliser and maximum."""
+        elements = self.heads * (self.key_dim * self.value_dim + self.key_dim + 1)
+        return [CacheEntry("mlstm", states=(State("state", elements, self.state_dtype),))]
+
+
 class Compressor(Record):
     """Folds `every` tokens into one cached entry (DeepSeek-V4); `overlap` keeps two interleaved windows, doubling its projections."""
 
@@ -474,6 +567,7 @@ class CompressedAttention(Record):
 
 
 Mixer = Annotated[
-    Attention | LatentAttention | CompressedAttention | Mamba1 | Mamba2 | GatedDelta | KimiDelta | ShortConv | Lightning | GatedRecurrence,
+    Attention | LatentAttention | CompressedAttention | Mamba1 | Mamba2 | GatedDelta | KimiDelta | ShortConv | Lightning | GatedRecurrence
+    | Rwkv | MatrixLstm,
     Field(discriminator="kind"),
 ]

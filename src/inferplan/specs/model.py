@@ -42,13 +42,19 @@ class Extra(Record):
 
 
 class Block(Record):
-    """One kind of layer: mixers and feed-forward parts (several of either run side by side or in turn) and its norms of `hidden`."""
+    """One kind of layer: mixers and feed-forward parts (several of either run side by side or in turn) and its norms of `hidden`.
+
+    Parts marked `shared_weights` are one set of tensors for all layers of the same `share_group` (Zamba 2 alternates two);
+    with `repeated` the whole layer is (a loop runs it several times, each time with a cache of its own).
+    """
 
     mixers: Annotated[tuple[Mixer, ...], Loose] = ()
     ffns: Annotated[tuple[FeedForward, ...], Loose] = ()
     norms: Optional0 = 2
     norm_bias: bool = False
     extra: Annotated[tuple[Extra, ...], Loose] = ()
+    share_group: Optional0 = 0
+    repeated: bool = False
 
     @model_validator(mode="before")
     @classmethod
@@ -65,6 +71,8 @@ class Block(Record):
 
     def weights(self, hidden: int, *, first: bool = True) -> list[Weight]:
         """Every tensor of one such layer; weights shared between layers are listed on the first one only."""
+        if self.repeated and not first:
+            return []
         found: list[Weight] = [norm("norms", hidden, bias=self.norm_bias, copies=self.norms)] if self.norms else []
         for i, piece in enumerate((*self.mixers, *self.ffns)):
             if first or not getattr(piece, "shared_weights", False):
@@ -74,7 +82,7 @@ class Block(Record):
     @property
     def shares(self) -> bool:
         """Whether some of its weights are shared between layers."""
-        return any(getattr(piece, "shared_weights", False) for piece in (*self.mixers, *self.ffns))
+        return self.repeated or any(getattr(piece, "shared_weights", False) for piece in (*self.mixers, *self.ffns))
 
     @property
     def experts(self) -> Experts | None:
@@ -131,11 +139,12 @@ class Stack(Record):
 
     def layer_weights(self) -> Iterator[tuple[int, str, list[Weight]]]:
         """Tensors of one layer, with how many layers hold exactly these."""
-        seen = False
+        seen: set[int] = set()
         for count, name, block in self.groups():
-            if block.shares and not seen:
+            if block.shares and block.share_group not in seen:
                 yield 1, name, block.weights(self.hidden)
-                count, seen = count - 1, True
+                seen.add(block.share_group)
+                count -= 1
             if count:
                 yield count, name, block.weights(self.hidden, first=not block.shares)
 
@@ -192,8 +201,12 @@ class Published(Record):
 class Model(Stack, Spec):
     """A language model: embedding, layers, head; towers and multi-token-prediction modules beside them.
 
-    The widths are those of the published configuration; `total` is the exact number of parameters, tied matrices once,
-    without multi-token-prediction modules.
+    total
+        the exact number of parameters, tied matrices once, without multi-token-prediction modules.
+    precision
+        what the weights of this very checkpoint are kept in, where that is not plain `dtype`.
+    checkpoints
+        further names of checkpoints with these shapes, each with the precision of its weights.
     """
 
     name: str
@@ -207,11 +220,13 @@ class Model(Stack, Spec):
     vocab: Count
     head: Literal["own", "tied", "none"] = "own"
     head_bias: bool = False
+    head_vocab: Count | None = None
     embedding_width: Count | None = None
     positions: Optional0 = 0
     context: Count | None = None
     dtype: str = "bf16"
     precision: str | None = None
+    checkpoints: dict[str, str] = Field(default_factory=dict)
     towers: dict[str, Tower] = Field(default_factory=dict)
     mtp: MultiTokenPrediction | None = None
     note: str | None = None
@@ -241,7 +256,8 @@ class Model(Stack, Spec):
 
     def heads(self) -> list[Weight]:
         """The output projection where it has weights of its own, and its bias."""
-        own = [linear("head", "head", self.embedding_width or self.hidden, self.vocab)] if self.head == "own" else []
+        rows = self.head_vocab or self.vocab
+        own = [linear("head", "head", self.embedding_width or self.hidden, rows)] if self.head == "own" else []
         return own + ([vector("head_bias", "head", self.vocab)] if self.head_bias else [])
 
     @cached_property

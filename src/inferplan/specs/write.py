@@ -7,7 +7,7 @@ from typing import Any
 from inferplan.specs.model import Model
 
 _ORDER = (
-    "name", "title", "aliases", "family", "architecture", "sources", "published", "total", "note", "context", "dtype", "precision",
+    "name", "title", "aliases", "checkpoints", "family", "architecture", "sources", "published", "total", "note", "context", "dtype", "precision",
     "hidden", "vocab", "head", "head_bias", "embedding_width", "positions", "layers", "blocks", "norms", "norm_bias", "extra", "mtp", "towers",
 )  # fmt: skip
 _WIDTH = 140
@@ -65,7 +65,7 @@ def _entry(key: str, value: Any, depth: int) -> list[str]:
     """The lines of one key: on one line where it fits, else opened up."""
     pad = "  " * depth
     flow = f"{pad}{_text(key)}: {_flow(value)}"
-    nested = isinstance(value, dict) and (key in ("sources", "blocks", "towers") or bool(_BLOCK & set(value)))
+    nested = isinstance(value, dict) and (key in ("sources", "blocks", "towers", "checkpoints") or bool(_BLOCK & set(value)))
     if not isinstance(value, (dict, list, tuple)) or (len(flow) <= _WIDTH and not nested and depth > 0) or (not nested and len(flow) <= 100):
         return [flow]
     lines = [f"{pad}{_text(key)}:"]

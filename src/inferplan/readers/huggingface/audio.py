@@ -136,7 +136,6 @@ def _phi4_stem(f: Fields, hidden: int, heads: int) -> tuple[Extra, ...]:
     return (
         conv("conv.depthwise", 1, channels, 9, bias=True, copies=halvings), dense("conv.pointwise", channels, channels, bias=True, copies=halvings - 1),
         dense("conv.out", channels * bands, hidden, bias=True), table("relative_positions", distance, heads),
-        vector("normalisation", 2 * f.count("input_size")),
     )  # fmt: skip
 
 
@@ -162,9 +161,19 @@ def glm(f: Fields) -> Tower:
     return whisper(f, positions=False)
 
 
+def voxtral_realtime(f: Fields) -> Tower:
+    """Voxtral Realtime: causal, gated, with windows; a bias on the last of the three feed-forward matrices."""
+    hidden, heads = f.count("hidden_size"), f.count("num_attention_heads")
+    block = layer(
+        heads, f.count("head_dim"), f.count("intermediate_size"), kv_heads=f.maybe("num_key_value_heads"), bias="qvo", gated=True, mlp_bias=False,
+        norm_bias=False, window=f.maybe("sliding_window"), extra=(vector("mlp.down.bias", hidden),),
+    )  # fmt: skip
+    return tower(hidden, [("layer", block)] * depth(f), norm_bias=False, extra=stem(f, hidden))
+
+
 READERS: dict[str, Reader] = {
     "qwen2_audio_encoder": whisper, "voxtral_encoder": whisper, "audioflamingo3_encoder": whisper, "moss_transcribe_diarize_audio": whisper,
     "whisper": whisper, "qwen2_5_omni_audio_encoder": qwen_omni, "qwen3_asr_encoder": qwen3_asr, "qwen3_omni_moe_audio_encoder": qwen3_omni,
     "gemma4_audio": gemma4, "phi4_multimodal_audio": phi4, "granite_speech_encoder": granite, "granite_speech_plus_encoder": granite,
-    "glmasr_encoder": glm,
+    "glmasr_encoder": glm, "voxtral_realtime_encoder": voxtral_realtime,
 }  # fmt: skip

@@ -6,9 +6,6 @@ understood is refused by name.
 
 from __future__ import annotations
 
-import json
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +13,16 @@ from pydantic import ValidationError
 
 from inferplan.errors import InferplanError, SpecError, Unsupported
 from inferplan.readers.huggingface.assemble import stacked
+from inferplan.readers.huggingface.defaults import class_defaults
 from inferplan.readers.huggingface.families import reader_of
 from inferplan.readers.huggingface.fields import Fields
-from inferplan.readers.huggingface.towers import towers_of
+from inferplan.readers.huggingface.towers import towers_of, uncounted
 from inferplan.specs.base import complaint
 from inferplan.specs.document import load_json
 from inferplan.specs.model import Model
 
 NESTED = ("text_config", "llm_config", "language_config", "language_model", "thinker_config")
 DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp32", "float8_e4m3fn": "bf16"}
-
-
-@cache
-def class_defaults() -> dict[str, dict[str, Any]]:
-    """What the configuration class of each model type assumes for fields a file leaves out."""
-    text = files("inferplan.readers.huggingface").joinpath("class_defaults.json").read_text(encoding="utf-8")
-    table: dict[str, dict[str, Any]] = json.loads(text)["defaults"]
-    return table
 
 
 def load_config(path: Path) -> Model:
@@ -70,7 +60,8 @@ def _model(data: dict[str, Any], file: Any, name: str) -> Model:
     head = parts.pop("head", None) or ("tied" if tied(outer, text) else "own")
     stated: dict[str, Any] = {
         "name": name, "title": name.replace("--", "/"), "family": kind, "architecture": str(architecture), "vocab": vocabulary(text),
-        "head": head, "context": context(text), "dtype": dtype(outer, text), "towers": towers_of(outer, text), **stack,
+        "head": head, "context": context(text), "dtype": dtype(outer, text), "towers": towers_of(outer, text),
+        "note": uncounted(outer), **stack,
     }  # fmt: skip
     return Model(**{**stated, **parts})
 

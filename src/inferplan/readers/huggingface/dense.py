@@ -94,7 +94,7 @@ def head_size(f: Fields, heads: int) -> int:
 
 def heads_of(f: Fields) -> int:
     """Number of query heads."""
-    return f.count("num_attention_heads", "n_head", "n_heads", essential=True)
+    return f.count("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads", essential=True)
 
 
 def key_heads(f: Fields, heads: int) -> int:
@@ -129,7 +129,7 @@ def grouped_attention(f: Fields, traits: Traits, **more: Any) -> Attention:
 
 def feed_forward(f: Fields, traits: Traits) -> Dense:
     """The dense feed-forward block of a Llama-like family."""
-    inner = f.maybe("intermediate_size", "n_inner", "ffn_hidden_size", "ffn_dim", "intermediate_dim") or 4 * width(f)
+    inner = f.maybe("intermediate_size", "n_inner", "ffn_hidden_size", "ffn_dim", "dff") or 4 * width(f)
     return Dense(width=inner, gated=traits.gated, bias=switched(f, traits.mlp_bias))
 
 
@@ -154,7 +154,7 @@ def windows_from(f: Fields, types: list[str], *names: str) -> list[int | None]:
     for t in types:
         if t not in known:
             raise f.refuse("layer_types", f"is a kind of layer this family does not have ({', '.join(known)})", t)
-    size = f.maybe("sliding_window", *names)
+    size = f.stated_or_null("sliding_window") if "sliding_window" in f.data else f.maybe("sliding_window", *names)
     return [size if known[t] else None for t in types]
 
 
@@ -244,6 +244,13 @@ TRAITS: dict[str, Traits] = {
     "gptj": Traits(gated=False, mlp_bias=True, norms=1, norm_bias=True, head_bias=True),
     "codegen": Traits(gated=False, mlp_bias=True, norms=1, norm_bias=True, head_bias=True),
     "gpt_neox": Traits(bias_flags=_BIASED, gated=False, mlp_bias=True, norm_bias=True),
+    "openai-gpt": Traits(bias="qkvo", gated=False, mlp_bias=True, norm_bias=True, final_norms=0, positions=("n_positions", 0)),
+    "ctrl": Traits(bias="qkvo", gated=False, mlp_bias=True, norm_bias=True, head_bias=True),
+    "xglm": Traits(bias="qkvo", gated=False, mlp_bias=True, norm_bias=True),
+    "biogpt": Traits(bias="qkvo", gated=False, mlp_bias=True, norm_bias=True, positions=("max_position_embeddings", 2)),
+    "persimmon": Traits(
+        bias="qkvo", qk_norm="head", qk_norm_flag="qk_layernorm", qk_norm_bias=True, gated=False, mlp_bias=True, norm_bias=True,
+    ),
     "exaone4": Traits(qk_norm="head", windows=exaone_windows),
     "seed_oss": Traits(bias_flags=(("attention_bias", "qkv"), ("attention_out_bias", "o")), mlp_bias="mlp_bias"),
     "ernie4_5": Traits(bias_flags=(("use_bias", "qkvo"),), mlp_bias="use_bias"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from inferplan.readers.huggingface.assemble import Layers, uniform, zipped
 from inferplan.readers.huggingface.dense import (
@@ -34,6 +34,7 @@ from inferplan.specs.mixers import Attention, Indexer
 from inferplan.specs.model import Block, Extra, MultiTokenPrediction
 
 EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
+Correction = Literal["none", "buffer", "parameter"]
 TOP_K = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts", "moe_top_k", "experts_per_token")
 
 
@@ -62,13 +63,18 @@ def routed(f: Fields, **more: Any) -> Experts:
     return Experts(**{"experts": experts, "top_k": top_k, **more})
 
 
-def deepseek_experts(f: Fields, *, correction: bool = True) -> Experts:
+def deepseek_experts(f: Fields, *, correction: Correction | bool = True) -> Experts:
     """Routed experts with shared ones of the same width, as one wide block (DeepSeek and its descendants)."""
     shared = number(f, "n_shared_experts", "num_shared_experts")
     inner = number(f, "moe_intermediate_size") or f.count("intermediate_size")
     return routed(
-        f, shared=SharedExpert(width=shared * inner) if shared else None, correction_bias="buffer" if correction else "none"
+        f, shared=SharedExpert(width=shared * inner) if shared else None, correction_bias=_stored(correction)
     )
+
+
+def _stored(correction: Correction | bool) -> Correction:
+    """How the router's correction bias is stored, where True and False stand for a buffer and none."""
+    return correction if isinstance(correction, str) else "buffer" if correction else "none"
 
 
 def after_dense(f: Fields, layers: int) -> list[bool]:
@@ -191,7 +197,7 @@ def llama4(f: Fields) -> dict[str, Any]:
     attention = grouped_attention(f, Traits(bias_flags=(("attention_bias", "qkvo"),)))
     mixers = [("local" if c else "global", attention.model_copy(update={"chunk": c})) for c in llama4_chunks(f, count, chunk)]
     ffns = [("moe", moe) if i in sparse else ("dense", plain) for i in range(count)]
-    return {"hidden": width(f), "layers": zipped(mixers, ffns)}
+    return {"hidden": width(f), "layers": zipped(mixers, ffns), "head": "tied" if f.flag("tie_word_embeddings") else "own"}
 
 
 def llama4_chunks(f: Fields, layers: int, chunk: int | None) -> list[int | None]:
@@ -233,6 +239,63 @@ def ernie_experts(f: Fields) -> Experts:
     return routed(f, width=inner, shared=block, correction_bias="parameter")
 
 
+def aria_experts(f: Fields) -> Experts:
+    """Aria: shared experts as one block of so many widths, whose biases follow `mlp_bias`."""
+    shared, inner = number(f, "moe_num_shared_experts"), f.count("intermediate_size")
+    return routed(f, width=inner, shared=SharedExpert(width=shared * inner, bias=f.flag("mlp_bias")) if shared else None)
+
+
+def hy_experts(f: Fields) -> Experts:
+    """HY 3: shared experts as one block, whose biases follow `mlp_bias`."""
+    shared, inner = number(f, "num_shared_experts"), f.count("moe_intermediate_size")
+    block = SharedExpert(width=shared * inner, bias=f.flag("mlp_bias")) if shared else None
+    return routed(f, width=inner, shared=block, correction_bias="buffer")
+
+
+def flint_experts(f: Fields, *, correction: Correction = "none") -> Experts:
+    """One shared expert of its own width, without a gate."""
+    shared = number(f, "shared_expert_intermediate_size")
+    return routed(f, shared=SharedExpert(width=shared) if shared else None, correction_bias=correction)
+
+
+def flint_sparse(f: Fields, layers: int) -> list[bool]:
+    """Experts everywhere but on the listed layers: the first two where no list is given."""
+    dense = f.indices("mlp_only_layers", layers) if isinstance(f.raw("mlp_only_layers", default=None), list) else {0, 1}
+    step = f.count("decoder_sparse_step", default=1)
+    return [i not in dense and (i + 1) % step == 0 for i in range(layers)]
+
+
+def flint_windows(f: Fields, layers: int) -> list[int | None]:
+    """Windows except on the first two layers, every fourth and the last."""
+    return windows_from(f, by_type(f, layers, lambda i: not (i < 2 or i % 4 == 1 or i == layers - 1)))  # noqa: PLR2004 - the period
+
+
+def cohere2_moe(f: Fields) -> dict[str, Any]:
+    """Command A MoE: one norm for both branches, leading dense layers with a width and window pattern of their own."""
+    count = depth(f)
+    leading = f.count("first_k_dense_replace", default=0, least=0)
+    first_period, period = f.count("prefix_dense_sliding_window_pattern", default=1), f.count("sliding_window_pattern", default=4)
+
+    def windows(g: Fields, layers: int) -> list[int | None]:
+        return windows_from(g, by_type(g, layers, lambda i: bool((i + 1) % first_period if i < leading else (i - leading + 1) % period)))
+
+    shared, inner = number(f, "num_shared_experts"), f.count("intermediate_size")
+    moe = routed(f, width=inner, shared=SharedExpert(width=shared * inner) if shared else None)
+    traits = Traits(bias_flags=(("attention_bias", "qkvo"),), norms=1, windows=windows)
+    sparse = leading_dense("first_k_dense_replace")(f, count)
+    plain = Dense(width=f.maybe("prefix_dense_intermediate_size") or inner)
+    heed(f, traits)
+    layers = zipped(windowed(f, traits, count), [("moe", moe) if s else ("dense", plain) for s in sparse], norms=1)
+    return {"hidden": width(f), "layers": layers}
+
+
+def mellum(f: Fields) -> dict[str, Any]:
+    """Mellum: head norms, windows and experts where listed, one prediction module."""
+    traits = Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="head", windows=every("", None))
+    parts = decoder(f, Mixture(traits, routed, leading_dense("first_k_dense_replace")))
+    return {**parts, "mtp": mtp_of(f, parts["layers"])}
+
+
 def hunyuan_experts(f: Fields) -> Experts:
     """Hunyuan: one shared expert as wide as the dense block; the expert width may be a list."""
     shared = number(f, "num_shared_expert", default=1) or 1
@@ -243,53 +306,77 @@ def hunyuan_experts(f: Fields) -> Experts:
 def minimax_m2(f: Fields) -> dict[str, Any]:
     """MiniMax-M2: query and key norms over the whole projection; multi-token prediction is not in its checkpoint's count."""
     flag = f.flag("use_qk_norm", default=True)
-    traits = Traits(qk_norm="full" if flag else "none")
+    traits = Traits(qk_norm="full" if flag else "none", ignored=("use_qk_norm",))
     correction = "buffer" if f.flag("use_routing_bias", default=True) else "none"
     return decoder(f, Mixture(traits, lambda g: routed(g, width=g.count("intermediate_size"), correction_bias=correction)))
 
 
 def minimax_m3(f: Fields) -> dict[str, Any]:
-    """MiniMax-M3: dense layers first, then block-sparse attention chosen by an indexer, with head norms."""
-    count, sparse = depth(f), after_dense(f, depth(f))
-    config = f.sub("sparse_attention_config")
-    on = [bool(v) for v in config.per_layer("sparse_attention_freq", count)]
-    indexer = Indexer(
-        heads=config.count("sparse_num_index_heads"), head_dim=config.count("sparse_index_dim"), top_k=config.count("sparse_topk_blocks"),
-        inputs=width(f), block=config.count("sparse_block_size"), form="plain",
-    )  # fmt: skip
+    """MiniMax-M3: block-sparse attention chosen by an indexer and experts where listed, with head norms."""
+    count, inner = depth(f), f.maybe("moe_intermediate_size") or f.count("intermediate_size")
     shared = f.maybe("shared_intermediate_size")
-    inner = f.maybe("moe_intermediate_size") or f.count("intermediate_size")
     moe = routed(f, width=inner, shared=SharedExpert(width=shared) if shared else None, correction_bias="buffer")
     plain = Dense(width=f.count("dense_intermediate_size", "intermediate_size"))
     attention = grouped_attention(f, Traits(qk_norm="head"))
+    on = minimax_m3_sparse(f, count)
+    indexer = minimax_m3_indexer(f) if any(on) else None
     mixers = [("sparse", attention.model_copy(update={"indexer": indexer})) if s else ("full", attention) for s in on]
-    layers = zipped(mixers, [("moe", moe) if s else ("dense", plain) for s in sparse])
-    return {"hidden": width(f), "layers": layers}
+    ffns = [("moe", moe) if s else ("dense", plain) for s in after_dense(f, count)]
+    return {"hidden": width(f), "layers": zipped(mixers, ffns)}
 
 
-_NO = Traits()
+def minimax_m3_sparse(f: Fields, layers: int) -> list[bool]:
+    """Which layers attend sparsely: as either of two lists says, else none."""
+    if isinstance(f.raw("layer_types", default=None), list):
+        return [t == "minimax_m3_sparse" for t in f.per_layer("layer_types", layers)]
+    config = f.sub("sparse_attention_config")
+    return [bool(v) for v in config.per_layer("sparse_attention_freq", layers)] if "sparse_attention_freq" in config else [False] * layers
+
+
+def minimax_m3_indexer(f: Fields) -> Indexer:
+    """The scorer of its sparse layers, by nested or flat field names."""
+    c = f.sub("sparse_attention_config")
+    names = {"sparse_num_index_heads": "index_n_heads", "sparse_index_dim": "index_head_dim", "sparse_topk_blocks": "index_topk_blocks", "sparse_block_size": "index_block_size"}
+    heads, dim, top_k, block = (c.count(nested) if nested in c else f.count(flat) for nested, flat in names.items())
+    return Indexer(heads=heads, head_dim=dim, top_k=top_k, inputs=width(f), block=block, form="plain")
+
+
 _BIAS = Traits(bias_flags=(("attention_bias", "qkvo"),))
 _QWEN3 = Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="head", windows=qwen2_windows)
 _GPT_OSS = Traits(bias_flags=(("attention_bias", "qkvo"),), sinks=True, windows=lambda f, n: windows_from(f, by_type(f, n, lambda i: i % 2 == 0)))
-_PHI = Traits(bias_flags=(("attention_bias", "qkvo"),), norm_bias=True, windows=all_windowed)
+_PHI = Traits(bias_flags=(("attention_bias", "qkvo"),), norm_bias=True, head_bias="lm_head_bias", windows=all_windowed)
+
+_AFMOE = Traits(
+    bias_flags=(("attention_bias", "qkvo"),), qk_norm="head", norms=4, gate="elementwise", windows=every("global_attn_every_n_layers", 4)
+)
+_FLINT = Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="head", sinks=True, windows=flint_windows)
+_SARVAM = Traits(bias_flags=(("attention_bias", "qkv"), ("use_qkv_bias", "qkv")), qk_norm="head", qk_norm_flag="use_qk_norm")
 
 MIXTURES: dict[str, Mixture] = {
+    "phimoe": Mixture(_PHI, lambda f: routed(f, width=f.count("intermediate_size"))),
     "mixtral": Mixture(Traits(windows=all_windowed), lambda f: routed(f, width=f.count("intermediate_size"))),
     "qwen2_moe": Mixture(Traits(bias_flags=(("qkv_bias", "qkv"),), windows=qwen2_windows), qwen2_experts, qwen_sparse),
     "qwen3_moe": Mixture(_QWEN3, routed, qwen_sparse),
     "qwen3_vl_moe_text": Mixture(_QWEN3, routed, qwen_sparse),
+    "qwen3_omni_moe_text": Mixture(_QWEN3, routed, qwen_sparse),
     "olmoe": Mixture(Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="full"), lambda f: routed(f, width=f.count("intermediate_size"))),
     "flex_olmo": Mixture(Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="full"), lambda f: routed(f, width=f.count("intermediate_size"))),
     "gpt_oss": Mixture(_GPT_OSS, lambda f: routed(f, width=f.count("intermediate_size"), bias=True, router_bias=True)),
     "granitemoe": Mixture(_BIAS, lambda f: routed(f, width=f.count("intermediate_size"))),
     "granitemoeshared": Mixture(_BIAS, granite_experts),
-    "ernie4_5_moe": Mixture(Traits(bias_flags=(("use_bias", "qkvo"),), mlp_bias="use_bias"), ernie_experts, ernie_sparse),
+    "ernie4_5_moe": Mixture(Traits(bias_flags=(("use_bias", "qkvo"),), mlp_bias="use_bias", head_bias="use_bias"), ernie_experts, ernie_sparse),
     "hunyuan_v1_moe": Mixture(Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="head"), hunyuan_experts),
     "dots1": Mixture(Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="head"), deepseek_experts, after_dense),
     "deepseek": Mixture(_BIAS, lambda f: deepseek_experts(f, correction=False), after_dense),
-    "solar_open": Mixture(_BIAS, deepseek_experts, after_dense),
+    "solar_open": Mixture(Traits(bias_flags=(("attention_bias", "qkv"),)), deepseek_experts, everywhere),
     "exaone_moe": Mixture(Traits(qk_norm="head", windows=exaone_windows), deepseek_experts, after_dense),
-    "cohere2_moe": Mixture(Traits(norms=1, windows=every("sliding_window_pattern", 4)), routed),
+    "afmoe": Mixture(_AFMOE, lambda f: deepseek_experts(f, correction="parameter"), leading_dense("num_dense_layers")),
+    "aria_text": Mixture(Traits(bias_flags=(("attention_bias", "qkvo"),), mlp_bias="mlp_bias"), aria_experts),
+    "flint": Mixture(_FLINT, flint_experts, flint_sparse),
+    "granitemoe_swa": Mixture(Traits(bias_flags=(("attention_bias", "qkvo"),), sinks=True, windows=every("", 4, first_full=True)), granite_experts),
+    "hy_v3": Mixture(Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="head", mlp_bias="mlp_bias"), hy_experts, leading_dense("first_k_dense_replace", default=1)),
+    "kolibri1": Mixture(Traits(qk_norm="head", norms=4, windows=every("", 5)), lambda f: flint_experts(f, correction="buffer")),
+    "sarvam_moe": Mixture(_SARVAM, deepseek_experts, leading_dense("first_k_dense_replace", default=0)),
 }
 
 
@@ -297,14 +384,8 @@ def _reader(name: str) -> Callable[[Fields], dict[str, Any]]:
     return lambda f: decoder(f, MIXTURES[name])
 
 
-def phimoe(f: Fields) -> dict[str, Any]:
-    """Phi-3.5-MoE: biases on attention, norms and head."""
-    parts = decoder(f, Mixture(_PHI, lambda g: routed(g, width=g.count("intermediate_size"))))
-    return {**parts, "head_bias": f.flag("lm_head_bias")}
-
-
 READERS = {
     **{name: _reader(name) for name in MIXTURES},
-    "phimoe": phimoe, "glm4_moe": glm4_moe, "glm4v_moe_text": glm4_moe, "llama4_text": llama4, "dbrx": dbrx, "minimax_m2": minimax_m2,
-    "minimax_m3": minimax_m3, "minimax_m3_vl_text": minimax_m3,
+    "glm4_moe": glm4_moe, "glm4v_moe_text": glm4_moe, "llama4_text": llama4, "dbrx": dbrx, "minimax_m2": minimax_m2,
+    "minimax_m3": minimax_m3, "minimax_m3_vl_text": minimax_m3, "cohere2_moe": cohere2_moe, "mellum": mellum,
 }  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from inferplan.errors import Unsupported
-from inferplan.readers.huggingface import dense, experts, hybrid, latent, legacy
+from inferplan.readers.huggingface import dense, encdec, exotic, experts, hybrid, latent, legacy, multimodal, remote
 from inferplan.readers.huggingface.fields import Fields
 
 Reader = Callable[[Fields], dict[str, Any]]
@@ -23,11 +23,17 @@ READERS: dict[str, Reader] = {
     **experts.READERS,
     **latent.READERS,
     **hybrid.READERS,
+    **exotic.READERS,
+    **remote.READERS,
+    **encdec.READERS,
+    **multimodal.READERS,
+    "deci": lambda f: remote.decilm(f) if "num_key_value_heads_per_layer" in f else hybrid.deci(f),
 }
 
 SAME_AS = {
-    "qwen2_5": "qwen2", "yi": "llama", "aquila": "llama", "deepseek_llm": "llama", "xverse": "llama", "phi-msft": "phi", "RefinedWeb": "falcon",
-    "RefinedWebModel": "falcon", "kimi_k2": "deepseek_v3", "glm_text": "glm", "mistral_text": "mistral", "granite_text": "granite",
+    "qwen2_5": "qwen2", "yi": "llama", "aquila": "llama", "deepseek_llm": "llama", "xverse": "llama", "skywork": "llama", "Yi": "llama",
+    "gpt-sw3": "gpt2", "stablelm_epoch": "stablelm", "hunyuan_vl_text": "hunyuan_v1_dense", "paddleocr_vl_text": "ernie4_5",
+    "qwen2_5_omni_text": "qwen2", "phi4_multimodal": "phi3", "phi4mm": "phi3", "kimi_k2": "deepseek_v3", "glm_text": "glm", "mistral_text": "mistral", "granite_text": "granite",
 }  # fmt: skip
 
 

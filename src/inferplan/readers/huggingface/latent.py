@@ -1,18 +1,25 @@
-"""Decoders with multi-head latent attention: DeepSeek and its descendants, with and without sparse attention; DeepSeek-V4."""
+"""Decoders with multi-head latent attention: DeepSeek and its descendants, with and without sparse attention.
+
+Knows the shapes of their modules; DeepSeek-V4 and the layers of hybrid families are in sibling modules.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from inferplan.readers.huggingface.assemble import Layers, uniform, zipped
+from inferplan.readers.huggingface.assemble import Layers, label, uniform, zipped
+from inferplan.readers.huggingface.compressed import hyper_connections, stream_head
 from inferplan.readers.huggingface.dense import depth, heads_of, width
-from inferplan.readers.huggingface.experts import EXPERTS, after_dense, deepseek_experts, mtp_of, number, routed
+from inferplan.readers.huggingface.experts import EXPERTS, deepseek_experts, mtp_of, number, routed
 from inferplan.readers.huggingface.fields import Fields
+from inferplan.readers.huggingface.orders import by_words, owns_indexer, sparse_after
 from inferplan.specs.ffns import Dense, Experts
-from inferplan.specs.mixers import CompressedAttention, Indexer, LatentAttention
-from inferplan.specs.model import Block, Extra
+from inferplan.specs.mixers import Indexer, LatentAttention
+from inferplan.specs.model import Block, Extra, MultiTokenPrediction
 
 INDEX_KEY_BYTES = 132  # 128 fp8 elements and one fp32 scale, as vLLM stores an index key of 128
+STORED_INDEX_DIM = 128
 
 
 def latent_attention(f: Fields, **more: Any) -> LatentAttention:
@@ -25,61 +32,74 @@ def latent_attention(f: Fields, **more: Any) -> LatentAttention:
     return LatentAttention(**{**stated, **more})
 
 
-def indexer_of(f: Fields) -> Indexer:
+def indexer_of(f: Fields, **more: Any) -> Indexer:
     """The sparse-attention indexer of DeepSeek-V3.2."""
     dim = f.count("index_head_dim")
-    return Indexer(
-        heads=f.count("index_n_heads"), head_dim=dim, top_k=f.count("index_topk"), inputs=f.count("q_lora_rank"),
-        key_bytes=INDEX_KEY_BYTES if dim == 128 else None,
-    )  # fmt: skip
+    inputs = more.pop("inputs", None) or f.count("q_lora_rank")
+    key = INDEX_KEY_BYTES if dim == STORED_INDEX_DIM else None
+    return Indexer(heads=f.count("index_n_heads"), head_dim=dim, top_k=f.count("index_topk"), inputs=inputs, key_bytes=key, **more)
 
 
-def owns_indexer(f: Fields, layers: int) -> list[bool]:
-    """Which layers choose tokens themselves; the others follow an earlier layer's choice."""
-    if not isinstance(f.raw("indexer_types", default=None), list):
-        return [True] * layers
-    return [t == "full" for t in f.per_layer("indexer_types", layers)]
+def choosing(attention: LatentAttention, index: Indexer, owns: list[bool]) -> list[tuple[str, LatentAttention]]:
+    """The attention of each layer: it chooses tokens itself, or follows an earlier layer's choice."""
+    return [("own" if o else "follow", attention.model_copy(update={"indexer": index.model_copy(update={"own": o})})) for o in owns]
 
 
-def latent_layers(f: Fields, *, correction: bool, sparse: bool) -> Layers:
-    """Latent attention on every layer, dense feed-forward first, then experts."""
-    count, where = depth(f), after_dense(f, depth(f))
-    moe = deepseek_experts(f, correction=correction) if any(where) else None
-    plain = Dense(width=f.count("intermediate_size")) if not all(where) else None
-    attention = latent_attention(f)
-    mixers: list[tuple[str, Any]] = [("mla", attention)] * count
+def latent_ffns(f: Fields, sparse: list[bool], *, correction: bool = True) -> list[tuple[str, Dense | Experts | None]]:
+    """Each layer's feed-forward part: dense or routed, with biases on the dense and shared ones by `mlp_bias`."""
+    bias = f.flag("mlp_bias")
+    plain = None if all(sparse) else Dense(width=f.count("intermediate_size"), bias=bias)
+    moe = deepseek_experts(f, correction=correction) if any(sparse) else None
+    if moe and moe.shared and bias:
+        moe = moe.model_copy(update={"shared": moe.shared.model_copy(update={"bias": True})})
+    return [("moe", moe) if s else ("dense", plain) for s in sparse]
+
+
+def latent_layers(f: Fields, *, correction: bool = True, sparse: bool = False, first: int = 0, **attention: Any) -> Layers:
+    """Latent attention on every layer, `first` (or stated) dense feed-forward layers, then experts."""
+    count, mixer = depth(f), latent_attention(f, **attention)
+    mixers: list[tuple[str, Any]] = [("mla", mixer)] * count
     if sparse:
-        index, owns = indexer_of(f), owns_indexer(f, count)
-        mixers = [
-            ("own" if own else "follow", attention.model_copy(update={"indexer": index.model_copy(update={"own": own})})) for own in owns
-        ]
-    return zipped(mixers, [("moe", moe) if s else ("dense", plain) for s in where])
+        mixers = list(choosing(mixer, indexer_of(f), owns_indexer(f, count)))
+    return zipped(mixers, latent_ffns(f, sparse_after(f, count, first), correction=correction))
 
 
-def deepseek_v2(f: Fields) -> dict[str, Any]:
-    """DeepSeek-V2: latent attention, shared experts, no router correction."""
-    return {"hidden": width(f), "layers": latent_layers(f, correction=False, sparse=False)}
+def stored_mtp(f: Fields, layers: Layers, *, copies: bool) -> MultiTokenPrediction | None:
+    """Prediction modules with the router correction that checkpoints hold, and copies of embedding and head where they do."""
+    return mtp_of(f, layers, copies=copies, bias=number(f, *EXPERTS) or 0)
+
+
+def reader(*, first: int = 0, correction: bool = True, sparse: bool = False) -> Callable[[Fields], dict[str, Any]]:
+    """A family of this kind without prediction modules."""
+    return lambda f: {"hidden": width(f), "layers": latent_layers(f, correction=correction, sparse=sparse, first=first)}
 
 
 def deepseek_v3(f: Fields) -> dict[str, Any]:
     """DeepSeek-V3, R1, Kimi-K2: router correction, multi-token prediction stored with copies of embedding and head."""
-    layers = latent_layers(f, correction=True, sparse=False)
-    return {"hidden": width(f), "layers": layers, "mtp": mtp_of(f, layers, copies=True, bias=number(f, *EXPERTS) or 0)}
+    layers = latent_layers(f)
+    return {"hidden": width(f), "layers": layers, "mtp": stored_mtp(f, layers, copies=True)}
 
 
 def deepseek_v32(f: Fields) -> dict[str, Any]:
     """DeepSeek-V3.2: V3 with the sparse-attention indexer."""
-    layers = latent_layers(f, correction=True, sparse=True)
-    return {"hidden": width(f), "layers": layers, "mtp": mtp_of(f, layers, copies=True, bias=number(f, *EXPERTS) or 0)}
+    layers = latent_layers(f, sparse=True)
+    return {"hidden": width(f), "layers": layers, "mtp": stored_mtp(f, layers, copies=True)}
 
 
 def glm_dsa(f: Fields) -> dict[str, Any]:
-    """GLM-5: as DeepSeek-V3.2; its checkpoints hold no copies of embedding and head."""
-    return {**deepseek_v32(f), "mtp": mtp_of(f, latent_layers(f, correction=True, sparse=True), bias=number(f, *EXPERTS) or 0)}
+    """GLM-5: as DeepSeek-V3.2; its checkpoints hold no copies of embedding and head, and some layers follow another's choice."""
+    layers = latent_layers(f, sparse=True)
+    return {"hidden": width(f), "layers": layers, "mtp": stored_mtp(f, layers, copies=False)}
 
 
-def minicpm3(f: Fields) -> dict[str, Any]:
-    """MiniCPM3: latent attention with a dense feed-forward block."""
+def glm4_lite(f: Fields) -> dict[str, Any]:
+    """GLM-4.7-Flash: DeepSeek-V3 with one dense layer first."""
+    layers = latent_layers(f, first=1)
+    return {"hidden": width(f), "layers": layers, "mtp": stored_mtp(f, layers, copies=True)}
+
+
+def dense_latent(f: Fields) -> dict[str, Any]:
+    """MiniCPM3 and Youtu: latent attention with a dense feed-forward block."""
     block = Block(mixers=(latent_attention(f),), ffns=(Dense(width=f.count("intermediate_size"), bias=f.flag("mlp_bias")),))
     return {"hidden": width(f), "layers": uniform(block, depth(f))}
 
@@ -95,58 +115,128 @@ def longcat(f: Fields) -> dict[str, Any]:
     return {"hidden": width(f), "layers": uniform(block, depth(f))}
 
 
-def ratios(f: Fields, layers: int) -> list[int]:
-    """How many tokens each layer of DeepSeek-V4 folds into one compressed entry; 0 where it keeps the window alone."""
-    if isinstance(f.raw("compress_ratios", default=None), list):
-        return [f.checked(r, "compress_ratios", 0) for r in f.per_layer("compress_ratios", layers)]
-    known = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
-    kinds = f.per_layer("layer_types", layers)
-    unknown = next((k for k in kinds if k not in known), None)
-    if unknown is not None:
-        raise f.refuse("layer_types", f"is not one of {', '.join(known)}", unknown)
-    return [known[k] for k in kinds]
+def axk2(f: Fields) -> dict[str, Any]:
+    """A.X K2: sparse attention, queries and output gate from one projection, norms gated by a low-rank projection of their output."""
+    count, hidden, rank = depth(f), width(f), f.count("gated_norm_rank")
+    sparse = sparse_after(f, count, 1)
+    mixer = latent_attention(f, query_gate=True, q_rank=f.count("q_lora_rank"), indexer=indexer_of(f))
+
+    def gates(copies: int) -> tuple[Extra, ...]:
+        down = Extra(name="norm_gate.down", part="mlp", rows=rank, cols=hidden, copies=copies, use="matmul")
+        return (down, Extra(name="norm_gate.up", part="mlp", rows=hidden, cols=rank, copies=copies, use="matmul"))
+
+    ffns = latent_ffns(f, sparse)
+    layers = [(name, Block(mixers=(mixer,), ffns=(ffn,) if ffn else (), extra=gates(2 if s else 1))) for (name, ffn), s in zip(ffns, sparse, strict=True)]
+    return {"hidden": hidden, "layers": layers}
 
 
-def compressed_attention(f: Fields, ratio: int) -> CompressedAttention:
-    """One layer's attention of DeepSeek-V4; ratio 4 overlaps its windows and has an indexer."""
-    fine = ratio == 4  # noqa: PLR2004 - the fine-grained kind
-    index = Indexer(
-        heads=f.count("index_n_heads"), head_dim=f.count("index_head_dim"), top_k=f.count("index_topk"), inputs=f.count("q_lora_rank"),
-        every=ratio,
-    ) if fine else None  # fmt: skip
-    return CompressedAttention(
-        heads=heads_of(f), head_dim=f.count("head_dim"), rope=f.count("qk_rope_head_dim", default=0, least=0), q_rank=f.count("q_lora_rank"),
-        o_groups=f.count("o_groups"), o_rank=f.count("o_lora_rank"), window=f.count("sliding_window"), every=ratio or None, overlap=fine,
-        indexer=index,
-    )  # fmt: skip
-
-
-def hyper_connections(hidden: int, streams: int) -> tuple[Extra, ...]:
-    """The mixing of residual streams before attention and before the feed-forward part."""
-    rows = (2 + streams) * streams
-    shapes = (("mix", rows, streams * hidden, "matmul"), ("base", rows, 1, "vector"), ("scale", 3, 1, "vector"))
-    return tuple(
-        Extra(name=f"{where}_hc.{n}", part=part, rows=r, cols=c, use=use)
-        for where, part in (("attention", "attention"), ("ffn", "mlp"))
-        for n, r, c, use in shapes
-    )
-
-
-def deepseek_v4(f: Fields) -> dict[str, Any]:
-    """DeepSeek-V4: windowed and compressed attention, hyper-connections, hash routing on the first layers."""
+def hy_v4(f: Fields) -> dict[str, Any]:
+    """Hunyuan 4: sparse attention with sinks and an output gate, every fourth layer choosing tokens; several residual streams."""
     count, hidden, streams = depth(f), width(f), f.count("hc_mult")
-    hashed = f.count("num_hash_layers", default=0, least=0)
-    moe = deepseek_experts(f)
-    plain: Experts = moe.model_copy(update={"correction_bias": "none"})
-    mixers = [(f"every{r}" if r else "window", compressed_attention(f, r)) for r in ratios(f, count)]
-    ffns = [("hash", plain) if i < hashed else ("moe", moe) for i in range(count)]
-    layers = zipped(mixers, ffns, extra=hyper_connections(hidden, streams))
-    head = [("hc_head.mix", streams, streams * hidden), ("hc_head.base", streams, 1), ("hc_head.scale", 1, 1)]
-    extra = tuple(Extra(name=n, rows=r, cols=c, use="matmul" if c > 1 else "vector") for n, r, c in head)
-    return {"hidden": hidden, "layers": layers, "extra": extra}
+    mixer = latent_attention(f, gate=True, sinks=True, q_rank=f.count("q_lora_rank"))
+    mixers = choosing(mixer, indexer_of(f), owns_indexer(f, count, rule=lambda i: i == 0 or (i - 1) % 4 == 0))
+    ffns = latent_ffns(f, sparse_after(f, count, 1))
+    extra = hyper_connections(hidden, streams, 2 * streams, 2)
+    return {"hidden": hidden, "layers": zipped(mixers, ffns, extra=extra), "extra": stream_head(hidden, streams)}
+
+
+def mistral_large4(f: Fields) -> dict[str, Any]:
+    """Mistral Large 4: sparse attention from unfactored queries, some layers without rotary positions, caches that later layers reuse."""
+    count, rope = depth(f), f.count("qk_rope_head_dim")
+    owns, sources, turned = owns_indexer(f, count), _sources(f, count), _rotary(f, count)
+    kinds = [large4_attention(f, own, source == i, turn) for i, (own, source, turn) in enumerate(zip(owns, sources, turned, strict=True))]
+    ffns = latent_ffns(f, sparse_after(f, count, 1), correction=False)
+    layers = [
+        (label(name, kind), Block(mixers=(mixer,), ffns=(ffn,) if ffn else (), extra=extra))
+        for (kind, mixer, extra), (name, ffn) in zip(kinds, ffns, strict=True)
+    ]
+    return {"hidden": width(f), "layers": layers, "extra": (Extra(name="rope_scale", rows=rope // 2),)}
+
+
+def large4_attention(f: Fields, own: bool, keeps: bool, turn: bool) -> tuple[str, LatentAttention, tuple[Extra, ...]]:
+    """One layer's attention of Mistral Large 4 with its name and its scale vectors."""
+    rope, hidden = f.count("qk_rope_head_dim"), width(f)
+    index = indexer_of(f, inputs=hidden, own=own)
+    mixer = latent_attention(
+        f, q_rank=None, rope=rope if turn else 0, nope=f.count("qk_nope_head_dim") + (0 if turn else rope),
+        keys="own" if keeps else "shared", indexer=index,
+    )  # fmt: skip
+    scales = [Extra(name="softmax_scale", part="attention", rows=mixer.heads, copies=2)]
+    if own:
+        scales += [Extra(name="index_scale", part="indexer", rows=index.heads, copies=2), Extra(name="index_norm", part="norm", rows=hidden, copies=2)]
+    return label("rope" if turn else "nope", None if own else "follow", None if keeps else "reuse"), mixer, tuple(scales)
+
+
+def _sources(f: Fields, layers: int) -> list[int]:
+    """The layer whose latent cache each layer reads: its own, or an earlier one."""
+    if not isinstance(f.raw("kv_source_layers", default=None), list):
+        return list(range(layers))
+    found = [f.checked(v, "kv_source_layers", 0) for v in f.per_layer("kv_source_layers", layers)]
+    wrong = next((s for i, s in enumerate(found) if s > i or found[s] != s), None)
+    if wrong is not None:
+        raise f.refuse("kv_source_layers", "must name an earlier layer that keeps a cache", wrong)
+    return found
+
+
+def _rotary(f: Fields, layers: int) -> list[bool]:
+    """Which layers use rotary positions: as listed, else all but every fourth."""
+    if isinstance(f.raw("no_rope_layers", default=None), list):
+        return [bool(v) for v in f.per_layer("no_rope_layers", layers)]
+    step = f.count("no_rope_layer_interval", default=4)
+    return [(i + 1) % step != 0 for i in range(layers)]
+
+
+DOTS = {"indexed_attention": True, "full_attention": True, "sliding_attention": False}
+DOTS_SLIDING = {
+    "num_attention_heads": 64, "num_key_value_heads": 64, "q_lora_rank": 1024, "kv_lora_rank": 1024, "qk_nope_head_dim": 192,
+    "v_head_dim": 128, "head_dim": 256,
+}  # fmt: skip
+
+
+def dots3_note(f: Fields) -> dict[str, Any]:
+    """Dots 3 Note: sparse latent attention on every fourth layer, windowed latent attention of other widths between, gates per head."""
+    count = depth(f)
+    wide = by_words(f, ("layer_types",), count, DOTS, lambda i: not f.flag("use_sliding_window", default=True) or i < 2 or i % 4 == 1)  # noqa: PLR2004 - the first two layers
+    mixers = [("sparse", dots3_sparse(f, i)) if w else ("local", dots3_local(f, i)) for i, w in enumerate(wide)]
+    inner, shared = f.count("moe_shared_expert_intermediate_size", "shared_experts_intermediate_size"), number(f, "n_shared_experts", default=1) or 1
+    ffns = latent_ffns(f, sparse_after(f, count, 1))
+    wider = [(n, x.model_copy(update={"shared": x.shared.model_copy(update={"width": inner * shared})}) if isinstance(x, Experts) and x.shared else x) for n, x in ffns]
+    layers = [
+        (label(kind, name), Block(mixers=(mixer,), ffns=(ffn,) if ffn else (), extra=(Extra(name="k_rope_norm", part="norm", rows=mixer.rope),)))
+        for (kind, mixer), (name, ffn) in zip(mixers, wider, strict=True)
+    ]
+    return {"hidden": width(f), "layers": layers}
+
+
+def dots3_sparse(f: Fields, layer: int) -> LatentAttention:
+    """A full layer: with an indexer unless the file turns sparse attention off."""
+    kinds = f.raw("layer_types", default=None)
+    stated = kinds[layer] if isinstance(kinds, list) else "indexed_attention"
+    use = f.raw("use_dsa", default=None)
+    sparse = f.flag("use_dsa") if use is not None else stated == "indexed_attention"
+    return latent_attention(f, head_gate=True, indexer=indexer_of(f) if sparse else None)
+
+
+def dots3_local(f: Fields, layer: int) -> LatentAttention:
+    """A windowed layer, its widths under `per_layer_config` or `swa_` names."""
+    per_layer = f.sub("per_layer_config")
+    key = next((k for k in per_layer.data if k.isdigit() and int(k) == layer), None)
+    if key is not None:
+        own = per_layer.sub(key)
+        defaults = {**f.defaults, **{k: v for k, v in f.data.items() if k in DOTS_SLIDING or k == "qk_rope_head_dim"}}
+        other = Fields(own.data, file=f.file, at=own.at, defaults=defaults)
+        other.nested = True
+    else:
+        stated = {k: f.data.get(f"swa_{k}", v) for k, v in DOTS_SLIDING.items()}
+        rope = f.data.get("swa_qk_rope_head_dim", f.checked(stated["head_dim"], "swa_head_dim") - f.checked(stated["qk_nope_head_dim"], "swa_qk_nope_head_dim"))
+        other = Fields({**stated, "qk_rope_head_dim": rope}, file=f.file, at=f"{f.at}swa_")
+    window = f.count("sliding_window", "sliding_window_size", default=512)
+    return latent_attention(other, head_gate=True, window=window, bias=f.flag("attention_bias"))
 
 
 READERS = {
-    "deepseek_v2": deepseek_v2, "deepseek_v3": deepseek_v3, "deepseek_v32": deepseek_v32, "glm_moe_dsa": glm_dsa, "glm4_moe_lite": deepseek_v3,
-    "minicpm3": minicpm3, "longcat_flash": longcat, "deepseek_v4": deepseek_v4, "deepseek_ref": deepseek_v4,
+    "deepseek_v2": reader(correction=False), "deepseek_v3": deepseek_v3, "deepseek_v32": deepseek_v32, "glm_moe_dsa": glm_dsa,
+    "glm4_moe_lite": glm4_lite, "minicpm3": dense_latent, "youtu": dense_latent, "longcat_flash": longcat, "axk1": reader(first=1),
+    "axk2": axk2, "sarvam_mla": reader(first=1), "mistral4": reader(correction=False), "hy_v4": hy_v4,
+    "mistral_large4_text": mistral_large4, "dots3_note_text": dots3_note,
 }  # fmt: skip

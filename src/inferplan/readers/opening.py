@@ -1,0 +1,102 @@
+"""What a user names as a model to a Model: a catalog name, a file or folder of any known kind, a Hub id. Knows no screen.
+
+The order: files that exist, then the catalog, then the Hub.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from inferplan.errors import NotFound, SpecError, Unsupported
+from inferplan.specs import catalog
+from inferplan.specs.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A model, how its name was resolved, and the precision its weights come in, where the source says so."""
+
+    model: Model
+    origin: str
+    precision: str | None
+
+
+def open_model(text: str) -> Opened:
+    """The model that a text means.
+
+    Raises NotFound for an unknown name, SpecError for a broken file, Unsupported for an architecture that is not understood.
+
+    >>> open_model("7b").model.name
+    'llama-2-7b'
+    """
+    try:
+        path = catalog.find("models", text)
+    except NotFound as e:
+        from inferplan.readers.hub import is_repo_id
+
+        if not is_repo_id(text):
+            raise
+        return _from_hub(text, e)
+    return _from_path(path, text)
+
+
+def _from_path(path: Path, text: str) -> Opened:
+    """The model in a file or folder, by its kind."""
+    if path.is_dir():
+        return _from_folder(path)
+    suffix = path.suffix.lower()
+    if suffix in (".yaml", ".yml"):
+        return _from_spec(path, text)
+    if suffix == ".json":
+        from inferplan.readers.huggingface.config import load_config
+
+        model = load_config(path)
+        return Opened(model, str(path), model.precision)
+    if suffix == ".gguf":
+        return _from_gguf(path)
+    if suffix == ".safetensors":
+        return _from_folder(path.parent)
+    raise SpecError("is not a kind of model file known here (.yaml, .json, .gguf, .safetensors, or a folder)", file=path)
+
+
+def _from_spec(path: Path, text: str) -> Opened:
+    model = Model.load(path)
+    wanted = catalog.normalise(text)
+    of_checkpoint = next((p for name, p in model.checkpoints.items() if catalog.normalise(name) == wanted), None)
+    return Opened(model, model.name, of_checkpoint or model.precision)
+
+
+def _from_folder(folder: Path) -> Opened:
+    """A folder that holds a config.json, or one GGUF file."""
+    from inferplan.readers.huggingface.config import load_config
+
+    config = folder / "config.json"
+    if config.exists():
+        model = load_config(config)
+        return Opened(model, str(config), model.precision)
+    parts = sorted(folder.glob("*.gguf"))
+    if parts:
+        return _from_gguf(parts[0])
+    raise SpecError("holds neither a config.json nor a .gguf file", file=folder)
+
+
+def _from_gguf(path: Path) -> Opened:
+    from inferplan.readers.gguf import read_gguf
+    from inferplan.readers.gguf_model import model_of_gguf
+
+    model, precision = model_of_gguf(read_gguf(path))
+    return Opened(model, str(path), precision)
+
+
+def _from_hub(repo_id: str, unknown: NotFound) -> Opened:
+    """A Hub repository's configuration; where the Hub cannot be asked, both reasons in one line."""
+    from inferplan.readers.hub import fetch_model
+    from inferplan.readers.huggingface.config import read_config
+
+    try:
+        found = fetch_model(repo_id)
+    except (SpecError, Unsupported, NotFound) as e:
+        raise NotFound(f"{unknown}; and from the Hub: {e}") from None
+    model = read_config(found.config, file=f"hub:{repo_id}/config.json", name=repo_id.replace("/", "--"), beside=found.quant_config)
+    return Opened(model, f"Hub {repo_id}", model.precision)

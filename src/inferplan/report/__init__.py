@@ -1,0 +1,1 @@
+"""Results as text, tables and files. Knows no equation."""
