@@ -305,28 +305,6 @@ GGUF: dict[str, tuple[Build, str]] = {
     "safetensors inside": (lambda path: safetensors(path, {"w": ("U8", (8,))}), "is not a GGUF file"),
 }
 
-# Known faults of the document loader, with what happens now ("hangs": seconds or more); a case leaves this list with its mend.
-OPEN: dict[tuple[str, str], str] = {
-    (".yaml", "3 million values"): "hangs",
-    (".yaml", "a million lists"): "hangs",
-    (".yaml", "500,000 keys, one twice"): "hangs",
-    (".yaml", "2 million lines"): "hangs",
-    (".yaml", "600,000 keys"): "hangs",
-    (".yaml", "a million digits and a letter"): "hangs",
-    (".yaml", "long digits, many times"): "hangs",
-    (".yaml", "alias glued to a quoted key"): "the alias passes",
-    (".yaml", "set tag"): "a set passes",
-    (".yaml", "binary tag"): "bytes pass",
-    (".yaml", "timestamp tag"): "a date passes",
-    (".yaml", "bool tag on text"): "KeyError",
-    (".yaml", "map tag on a list"): "TypeError",
-    (".json", "500,000 keys, one twice"): "hangs",
-    (".json", "3 million values"): "hangs",
-    (".json", "a million lists"): "hangs",
-    (".json", "a lone surrogate"): "passes",
-}
-
-
 TABLES = {".yaml": YAML | BOTH, ".json": JSON | BOTH, ".index.json": INDEX, ".safetensors": SAFETENSORS, ".gguf": GGUF}
 
 
@@ -334,9 +312,7 @@ def cases() -> list[Any]:
     found = []
     for suffix, table in TABLES.items():
         for name, (build, words) in (table | ANY_KIND).items():
-            why = OPEN.get((suffix, name))
-            marks = [pytest.mark.xfail(reason=why, run=why != "hangs", strict=False)] if why else []
-            found.append(pytest.param(suffix, build, words, id=f"{suffix}-{name}", marks=marks))
+            found.append(pytest.param(suffix, build, words, id=f"{suffix}-{name}"))
     return found
 
 
@@ -422,7 +398,6 @@ def test_names_that_no_file_can_have(name: str, reader: Callable[[str], Any]) ->
     assert str(caught.value).isprintable()
 
 
-@pytest.mark.xfail(reason="RuntimeError from the look-up of the home folder", strict=False)
 @pytest.mark.parametrize("reader", [read_checkpoint, read_gguf, read_index])
 def test_the_home_of_nobody(reader: Callable[[str], Any]) -> None:
     with pytest.raises(SpecError, match="~nosuchuser/x"):

@@ -34,8 +34,11 @@ def token_bytes(entry: CacheEntry, precision: Precision) -> Numeric:
 
 
 def state_bytes(entry: CacheEntry, precision: Precision, dtype: str) -> float:
-    """Bytes of one layer's constant states of a sequence; `dtype` is the model's own, for states that name none."""
-    wanted = precision.state.name if precision.state else dtype
+    """Bytes of one layer's constant states of a sequence; `dtype` is the model's own, for states that name none.
+
+    Engines run fp32 checkpoints in 16 bit, and so are their states.
+    """
+    wanted = precision.state.name if precision.state else "bf16" if dtype == "fp32" else dtype
     return float(sum(s.elements * named_format(s.dtype or wanted).bits / 8 for s in entry.states))
 
 

@@ -38,11 +38,11 @@ def open_model(text: str) -> Opened:
         if not is_repo_id(text):
             raise
         return _from_hub(text, e)
-    return _from_path(path, text)
+    return open_path(path, text)
 
 
-def _from_path(path: Path, text: str) -> Opened:
-    """The model in a file or folder, by its kind."""
+def open_path(path: Path, text: str = "") -> Opened:
+    """The model in a file or folder, by its kind; `text` is the name that led there."""
     if path.is_dir():
         return _from_folder(path)
     suffix = path.suffix.lower()
@@ -98,5 +98,5 @@ def _from_hub(repo_id: str, unknown: NotFound) -> Opened:
         found = fetch_model(repo_id)
     except (SpecError, Unsupported, NotFound) as e:
         raise NotFound(f"{unknown}; and from the Hub: {e}") from None
-    model = read_config(found.config, file=f"hub:{repo_id}/config.json", name=repo_id.replace("/", "--"), beside=found.quant_config)
+    model = read_config(found.config, file=f"hub:{repo_id}/config.json", name=repo_id.replace("/", "--"), beside=found.quantization)
     return Opened(model, f"Hub {repo_id}", model.precision)

@@ -78,12 +78,12 @@ def show_estimate(e: Estimate, out: Console, *, asked_model: str, asked_gpu: str
         ("model", _resolved(asked_model, e.model.name)), ("gpu", _resolved(asked_gpu, e.hardware.name)), ("precision", e.precision.summary),
         ("workload", f"{e.input_tokens:,} tokens in, {e.output_tokens:,} out, batch {e.batch:,}"),
     )))  # fmt: skip
-    out.print(sentence(e))
-    out.print(why(e) + "\n")
-    out.print(memory_table(e))
-    out.print(time_table(e))
-    if verbose:
-        out.print(parts_table(e))
+    out.print("\n" + sentence(e))
+    out.print(why(e))
+    for found in (memory_table(e), time_table(e), *([parts_table(e)] if verbose else [])):
+        out.print()
+        out.print(found)
+    out.print()
     for line in remarks(e):
         out.print(line)
 

@@ -33,7 +33,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str |
     from rich.text import Text
 
     numbers = set(right)
-    found = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False, show_edge=False)
+    bare = not any(columns)
+    found = Table(
+        box=None if bare else box.SIMPLE_HEAD, show_header=not bare, title=title, title_justify="left", title_style="bold", pad_edge=False, show_edge=False
+    )
     for i, column in enumerate(columns):
         found.add_column(column, justify="right" if i in numbers else "left", overflow="fold")
     for row in rows:

@@ -11,6 +11,7 @@ import math
 import os
 import re
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from inferplan.errors import SpecError
 MAX_BYTES = 8 * 1024 * 1024
 MAX_DEPTH = 64
 MAX_NODES = 200_000
+MAX_YAML_NODES = 50_000
 
 
 def read_bytes(path: str | os.PathLike[str], *, limit: int = MAX_BYTES) -> bytes:
@@ -82,11 +84,11 @@ def parse_json(text: str, *, file: Any = None, infinity: bool = False) -> dict[s
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            keys = [k for k, _ in pairs]
-            twice = next(k for k in keys if keys.count(k) > 1)
-            raise SpecError("stands twice in one mapping", file=file, field=twice)
+            raise SpecError("stands twice in one mapping", file=file, field=_first_twice(k for k, _ in pairs))
         return found
 
+    if text.count(",") + text.count("[") + text.count("{") > MAX_NODES:
+        raise SpecError(f"holds more than {MAX_NODES:,} nodes", file=file)
     try:
         value = json.loads(text, parse_constant=refuse, object_pairs_hook=unique)
     except json.JSONDecodeError as e:
@@ -96,6 +98,15 @@ def parse_json(text: str, *, file: Any = None, infinity: bool = False) -> dict[s
     except ValueError as e:
         raise SpecError(f"is not valid JSON: {str(e)[:80]}", file=file) from None
     return _checked(value, file)
+
+
+def _first_twice(keys: Iterable[str]) -> str:
+    seen: set[str] = set()
+    for key in keys:
+        if key in seen:
+            return key
+        seen.add(key)
+    raise AssertionError
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -124,7 +135,8 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"(?:true|fal
 _Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?(?:0|[1-9][0-9_]*)\Z"), list("-+0123456789"))
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
-    re.compile(r"(?:[-+]?(?:[0-9][0-9_]*)?\.?[0-9]+(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+\.(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"),
+    # possessive, so that a long run of digits is passed over once
+    re.compile(r"(?:[-+]?(?:[0-9][0-9_]*+(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"),
     list("-+.0123456789"),
 )
 
@@ -135,11 +147,13 @@ def load_yaml(path: str | os.PathLike[str], *, limit: int = MAX_BYTES) -> dict[s
 
 
 def parse_yaml(text: str, *, file: Any = None) -> dict[str, Any]:
-    """The mapping a YAML text holds. Anchors and aliases, tags, duplicate keys, NaN and deep nesting are refused.
+    r"""The mapping a YAML text holds. Anchors and aliases, tags, duplicate keys, NaN and deep nesting are refused.
 
-    >>> parse_yaml("a: 1e3\\nb: [on, 2]")
+    >>> parse_yaml("a: 1e3\nb: [on, 2]")
     {'a': 1000.0, 'b': ['on', 2]}
     """
+    if text.count("\n") + text.count(",") > MAX_YAML_NODES:
+        raise SpecError(f"holds more than {MAX_YAML_NODES:,} lines and values", file=file)
     try:
         if _suspicious(text):
             _scan(text)
@@ -158,23 +172,24 @@ def parse_yaml(text: str, *, file: Any = None) -> dict[str, Any]:
     return _checked(value, file)
 
 
-_ANCHOR = re.compile(r"(?:^|[\s\[{,])[&*]\S", re.MULTILINE)
+_MARKED = re.compile(r"""(?:^|[\s\[{,:"'?-])[&*!]\S?""", re.MULTILINE)
 _DEEP_INDENT = re.compile(rf"^[ \-?:]{{{MAX_DEPTH},}}", re.MULTILINE)
 
 
 def _suspicious(text: str) -> bool:
-    """Whether a text could hold an alias or deep nesting, so that it is worth a pass over its events."""
-    return bool(_ANCHOR.search(text)) or text.count("[") + text.count("{") > MAX_DEPTH or bool(_DEEP_INDENT.search(text))
+    """Whether a text could hold an alias, a tag or deep nesting, so that it is worth a pass over its events."""
+    return bool(_MARKED.search(text)) or text.count("[") + text.count("{") > MAX_DEPTH or bool(_DEEP_INDENT.search(text))
 
 
 def _scan(text: str) -> None:
     """Refuse aliases, deep nesting and too many nodes from the event stream, before any object is built."""
-    depth = nodes = 0
+    depth = 0
     event: Any
-    for event in yaml.parse(text, Loader=_Loader):
-        nodes += 1
+    for nodes, event in enumerate(yaml.parse(text, Loader=_Loader)):
         if getattr(event, "anchor", None):
             raise SpecError(f"anchors and aliases are not allowed (line {event.start_mark.line + 1})", value=event.anchor)
+        if getattr(event, "tag", None):
+            raise SpecError(f"tags are not allowed (line {event.start_mark.line + 1})", value=event.tag)
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
@@ -198,6 +213,10 @@ def _checked(value: Any, file: Any) -> dict[str, Any]:
             raise SpecError(f"is nested deeper than {MAX_DEPTH} levels", file=file, field=field[:60])
         if nodes > MAX_NODES:
             raise SpecError(f"holds more than {MAX_NODES:,} nodes", file=file)
+        if isinstance(item, str) and not item.isascii() and not _encodable(item):
+            raise SpecError("is text with half a character (a lone surrogate)", file=file, field=field[:60])
+        if isinstance(item, dict) and not all(k.isascii() or _encodable(k) for k in item):
+            raise SpecError("has a key with half a character (a lone surrogate)", file=file, field=field[:60] or None)
         if isinstance(item, float) and not math.isfinite(item):
             raise SpecError("must be a finite number", file=file, field=field, value=item)
         if isinstance(item, int) and not -(2**63) <= item < 2**63:
@@ -209,9 +228,20 @@ def _checked(value: Any, file: Any) -> dict[str, Any]:
     return value
 
 
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def resolve(path: str | os.PathLike[str]) -> Path:
     """A path with `~` expanded; refuses names that no file can have."""
     text = os.fspath(path)
     if "\0" in text or len(text) > 4096:
         raise SpecError("is not a usable file name", value=text)
-    return Path(text).expanduser()
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise SpecError("begins with the home folder of a user that is not known here", value=text) from None

@@ -75,6 +75,7 @@ class Experts(Record):
     null_experts: Optional0 = 0
     latent: Count | None = None
     latent_norm: bool = False
+    latent_bias: bool = False
     shared: SharedExpert | None = None
     shared_copies: Count = 1
 
@@ -85,10 +86,14 @@ class Experts(Record):
         if self.correction_bias != "none":
             router += [vector("router.correction", "router", scored, buffer=self.correction_bias == "buffer")]
         router += [vector("router.scale", "router", self.router_extra)] if self.router_extra else []
-        latent = [linear("latent_down", "mlp", hidden, inner), linear("latent_up", "mlp", inner, hidden)] if self.latent else []
+        latent = self._latent(hidden, inner) if self.latent else []
         latent += [vector("latent_norm", "norm", inner)] if self.latent_norm else []
         experts = feed_forward("experts", inner, self.width, gated=self.gated, bias=self.bias, copies=self.experts, use="expert")
         return [*router, *self._shared(hidden), *latent, *(w.named("experts") for w in experts)]
+
+    def _latent(self, hidden: int, inner: int) -> list[Weight]:
+        down = linear("latent_down", "mlp", hidden, inner, bias=self.latent_bias)
+        return [down, linear("latent_up", "mlp", inner, hidden, bias=self.latent_bias)]
 
     def _shared(self, hidden: int) -> list[Weight]:
         if not self.shared:

@@ -122,7 +122,7 @@ def phi4(f: Fields) -> Tower:
     convolution = (
         scale("conv.norm", hidden), vector("conv.glu", wide, copies=2), dense("conv.in", hidden, 2 * wide, bias=True),
         conv("conv.depthwise", 1, hidden * f.count("depthwise_multiplier"), f.count("kernel_size"), bias=True),
-        dense("conv.pointwise", hidden * f.count("depthwise_multiplier"), middle, bias=True), dense("conv.out", wide, hidden, bias=True),
+        dense("conv.pointwise", hidden * f.count("depthwise_multiplier"), middle, bias=True), dense("conv.out", hidden, wide, bias=True),
     )  # fmt: skip
     mixer = Attention(heads=heads, kv_heads=heads, head_dim=head_dim, bias="qkvo", causal=False, cached=False)
     block = Block(mixers=(mixer,), ffns=(ffn, ffn), norms=4, norm_bias=True, extra=convolution)

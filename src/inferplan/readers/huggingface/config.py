@@ -16,11 +16,13 @@ from inferplan.readers.huggingface.assemble import stacked
 from inferplan.readers.huggingface.defaults import class_defaults
 from inferplan.readers.huggingface.families import reader_of
 from inferplan.readers.huggingface.fields import Fields
+from inferplan.readers.huggingface.quantization import reading_of
 from inferplan.readers.huggingface.towers import towers_of, uncounted
 from inferplan.specs.base import complaint
 from inferplan.specs.document import load_json
 from inferplan.specs.model import Model
 
+QUANT_CONFIG = "hf_quant_config.json"
 NESTED = ("text_config", "llm_config", "language_config", "language_model", "thinker_config")
 DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp32", "float8_e4m3fn": "bf16"}
 
@@ -29,16 +31,18 @@ def load_config(path: Path) -> Model:
     """The Model that a `config.json` describes; the file's name, or its folder's, becomes the model's name."""
     data = load_json(path, infinity=True)
     name = path.parent.name if path.name == "config.json" and path.parent.name else path.stem
-    return read_config(data, file=path, name=name or "model")
+    quantised = path.with_name(QUANT_CONFIG)
+    beside = load_json(quantised) if path.name == "config.json" and quantised.is_file() else None
+    return read_config(data, file=path, name=name or "model", beside=beside)
 
 
-def read_config(data: dict[str, Any], *, file: Any = None, name: str = "model") -> Model:
-    """The Model that a configuration describes.
+def read_config(data: dict[str, Any], *, file: Any = None, name: str = "model", beside: dict[str, Any] | None = None) -> Model:
+    """The Model that a configuration describes; `beside` is a `hf_quant_config.json` from the same place.
 
-    Raises SpecError for a missing or absurd field and Unsupported for an architecture that is not understood.
+    Raises SpecError for a missing or absurd field and Unsupported for an architecture or a quantisation that is not understood.
     """
     try:
-        return _model(data, file, name)
+        return quantised_model(data, _model(data, file, name), beside)
     except ValidationError as e:
         raise complaint(e, file) from None
     except SpecError as e:
@@ -64,6 +68,13 @@ def _model(data: dict[str, Any], file: Any, name: str) -> Model:
         "note": uncounted(outer), **stack,
     }  # fmt: skip
     return Model(**{**stated, **parts})
+
+
+def quantised_model(data: dict[str, Any], model: Model, beside: dict[str, Any] | None = None) -> Model:
+    """The model with the precision its configuration states, and what that leaves out as a remark."""
+    reading = reading_of(data, model, beside=beside)
+    notes = [n for n in (model.note, *reading.notes) if n]
+    return model.model_copy(update={"precision": reading.precision, "note": "; ".join(notes) or None})
 
 
 def type_of(f: Fields) -> str:

@@ -18,7 +18,7 @@ from inferplan.specs.model import Extra
 Windows = Callable[[Fields, int], list[int | None]]
 SWITCHES = (
     "attention_bias", "qkv_bias", "use_qkv_bias", "attention_out_bias", "mlp_bias", "lm_head_bias", "use_qk_norm", "qk_norm", "qk_layernorm",
-    "add_cross_attention", "use_sliding_window",
+    "add_cross_attention",
 )  # fmt: skip
 
 
@@ -54,7 +54,7 @@ class Traits:
         named = {field for field, _ in self.bias_flags} | set(self.ignored)
         for trait in (self.mlp_bias, self.head_bias, self.qk_norm_flag):
             named |= {trait} if isinstance(trait, str) else set(trait) if isinstance(trait, tuple) else set()
-        return named | ({"use_sliding_window"} if self.windows in (qwen2_windows,) else set())
+        return named
 
 
 def switched(f: Fields, value: bool | str | tuple[str, ...]) -> bool:
@@ -183,6 +183,21 @@ def qwen2_windows(f: Fields, layers: int) -> list[int | None]:
     return windows_from(f, by_type(f, layers, lambda i: i >= start))
 
 
+def from_layer(f: Fields, layers: int) -> list[int | None]:
+    """Windows from layer `max_window_layers` on, wherever a window is stated."""
+    start = f.count("max_window_layers", default=0, least=0)
+    return windows_from(f, by_type(f, layers, lambda i: i >= start))
+
+
+def where_unrotated(f: Fields, layers: int) -> list[int | None]:
+    """Windows on the layers without rotary positions (every fourth), only when `use_sliding_window` is set."""
+    if "layer_types" not in f and not f.flag("use_sliding_window", default=False):
+        return [None] * layers
+    step, listed = f.count("no_rope_layer_interval", default=4), f.raw("no_rope_layers", default=None)
+    rotated = f.per_layer("no_rope_layers", layers) if isinstance(listed, list) else [(i + 1) % step for i in range(layers)]
+    return windows_from(f, by_type(f, layers, lambda i: not rotated[i]))
+
+
 def exaone_windows(f: Fields, layers: int) -> list[int | None]:
     """A pattern of letters (L local, G global) repeated, the last layer always global."""
     pattern = f.raw("sliding_window_pattern", default=None)
@@ -191,8 +206,8 @@ def exaone_windows(f: Fields, layers: int) -> list[int | None]:
     return every("sliding_window_pattern", 4)(f, layers)
 
 
-_BIASED = (("attention_bias", "qkvo"),)
-_LLAMA = Traits(bias_flags=_BIASED, mlp_bias="mlp_bias")
+BIASED = (("attention_bias", "qkvo"),)
+_LLAMA = Traits(bias_flags=BIASED, mlp_bias="mlp_bias")
 _GPT = Traits(bias="qkvo", gated=False, mlp_bias=True, norm_bias=True)
 
 TRAITS: dict[str, Traits] = {
@@ -200,62 +215,85 @@ TRAITS: dict[str, Traits] = {
     "baichuan": Traits(),
     "internlm2": Traits(bias_flags=(("bias", "qkvo"),)),
     "internlm3": Traits(bias_flags=(("attention_bias", "qkvo"), ("qkv_bias", "qkv"), ("bias", "o")), mlp_bias=("mlp_bias", "bias")),
-    "orion": Traits(bias_flags=_BIASED, norm_bias=True),
+    "orion": Traits(bias_flags=BIASED, norm_bias=True),
     "exaone": _LLAMA,
     "iquestcoder": _LLAMA,
     "cwm": Traits(mlp_bias="mlp_bias", windows=every("", 4, first_full=True)),
-    "granite_swa": Traits(bias_flags=_BIASED, mlp_bias="mlp_bias", sinks=True, windows=every("", 4, first_full=True)),
-    "hyperclovax": Traits(bias_flags=_BIASED, mlp_bias="mlp_bias", norms=lambda f: 4 if f.flag("use_post_norm") else 2, ignored=("use_post_norm",)),
-    "hunyuan_v1_dense": Traits(bias_flags=_BIASED, qk_norm="head", ignored=("use_qk_norm",)),
-    "jais2": Traits(bias_flags=_BIASED, gated=False, mlp_bias="mlp_bias", norm_bias=True),
-    "nanochat": Traits(bias_flags=_BIASED, gated=False, norms=0, final_norms=0),
-    "vaultgemma": Traits(bias_flags=_BIASED, windows=every("", 2)),
-    "muse_glimmer_text": Traits(bias_flags=_BIASED, norms=4, gate="elementwise", windows=every("", 4)),
+    "granite_swa": Traits(bias_flags=BIASED, mlp_bias="mlp_bias", sinks=True, windows=every("", 4, first_full=True)),
+    "hyperclovax": Traits(
+        bias_flags=BIASED, mlp_bias="mlp_bias", norms=lambda f: 4 if f.flag("use_post_norm") else 2, ignored=("use_post_norm",)
+    ),
+    "hunyuan_v1_dense": Traits(bias_flags=BIASED, qk_norm="head", ignored=("use_qk_norm",)),
+    "jais2": Traits(bias_flags=BIASED, gated=False, mlp_bias="mlp_bias", norm_bias=True),
+    "nanochat": Traits(bias_flags=BIASED, gated=False, norms=0, final_norms=0),
+    "vaultgemma": Traits(bias_flags=BIASED, windows=every("", 2)),
+    "muse_glimmer_text": Traits(bias_flags=BIASED, norms=4, gate="elementwise", windows=every("", 4)),
     "glm4v_text": Traits(bias="qkv", norms=4),
+    "glm_ocr_text": Traits(norms=4),
+    "cosmos3_edge_text": Traits(bias_flags=BIASED, gated=False, mlp_bias="mlp_bias"),
     "minicpm": _LLAMA,
-    "smollm3": Traits(bias_flags=_BIASED, mlp_bias="mlp_bias", windows=qwen2_windows),
+    "smollm3": Traits(bias_flags=BIASED, mlp_bias="mlp_bias", windows=where_unrotated),
     "mistral": Traits(windows=all_windowed),
     "ministral": Traits(windows=all_windowed),
     "ministral3": Traits(windows=all_windowed),
     "qwen2": Traits(bias="qkv", windows=qwen2_windows),
-    "qwen3": Traits(bias_flags=_BIASED, qk_norm="head", windows=qwen2_windows),
-    "qwen3_vl_text": Traits(bias_flags=_BIASED, qk_norm="head"),
+    "qwen3": Traits(bias_flags=BIASED, qk_norm="head", windows=qwen2_windows),
+    "qwen3_vl_text": Traits(bias_flags=BIASED, qk_norm="head"),
     "qwen2_5_vl_text": Traits(bias="qkv", windows=qwen2_windows),
     "qwen2_vl_text": Traits(bias="qkv", windows=qwen2_windows),
     "phi3": Traits(windows=all_windowed),
-    "phi": Traits(bias="qkvo", qk_norm="head", qk_norm_flag="qk_layernorm", qk_norm_bias=True, gated=False, mlp_bias=True, norms=1, norm_bias=True, head_bias=True),
-    "gemma": Traits(bias_flags=_BIASED),
-    "gemma2": Traits(bias_flags=_BIASED, norms=4, windows=every("sliding_window_pattern", 2)),
-    "gemma3_text": Traits(bias_flags=_BIASED, norms=4, qk_norm="head", windows=every("sliding_window_pattern", 6)),
-    "cohere": Traits(bias_flags=_BIASED, norms=1, qk_norm="full", qk_norm_flag="use_qk_norm"),
-    "cohere2": Traits(bias_flags=_BIASED, norms=1, windows=every("sliding_window_pattern", 4)),
-    "olmo": Traits(bias_flags=_BIASED, norms=0, final_norms=0),
-    "olmo2": Traits(bias_flags=_BIASED, qk_norm="full"),
-    "olmo3": Traits(bias_flags=_BIASED, qk_norm="full", windows=every("sliding_window_pattern", 4)),
+    "phi": Traits(
+        bias="qkvo",
+        qk_norm="head",
+        qk_norm_flag="qk_layernorm",
+        qk_norm_bias=True,
+        gated=False,
+        mlp_bias=True,
+        norms=1,
+        norm_bias=True,
+        head_bias=True,
+    ),
+    "gemma": Traits(bias_flags=BIASED),
+    "gemma2": Traits(bias_flags=BIASED, norms=4, windows=every("sliding_window_pattern", 2)),
+    "gemma3_text": Traits(bias_flags=BIASED, norms=4, qk_norm="head", windows=every("sliding_window_pattern", 6)),
+    "cohere": Traits(bias_flags=BIASED, norms=1, qk_norm="full", qk_norm_flag="use_qk_norm"),
+    "cohere2": Traits(bias_flags=BIASED, norms=1, windows=every("sliding_window_pattern", 4)),
+    "olmo": Traits(bias_flags=BIASED, norms=0, final_norms=0),
+    "olmo2": Traits(bias_flags=BIASED, qk_norm="full"),
+    "olmo3": Traits(bias_flags=BIASED, qk_norm="full", windows=every("sliding_window_pattern", 4)),
     "granite": _LLAMA,
     "glm": Traits(bias_flags=(("attention_bias", "qkv"),)),
     "glm4": Traits(bias_flags=(("attention_bias", "qkv"),), norms=4),
     "stablelm": Traits(
-        bias_flags=(("use_qkv_bias", "qkv"),), norms=lambda f: 1 if f.flag("use_parallel_residual") else 2, norm_bias=True,
-        extra=lambda f: per_head_norms(f), ignored=("qk_layernorm",),
+        bias_flags=(("use_qkv_bias", "qkv"),),
+        norms=lambda f: 1 if f.flag("use_parallel_residual") else 2,
+        norm_bias=True,
+        extra=lambda f: per_head_norms(f),
+        ignored=("qk_layernorm",),
     ),
     "starcoder2": Traits(bias_flags=(("use_bias", "qkvo"),), gated=False, mlp_bias="use_bias", norm_bias=True, windows=all_windowed),
     "gpt2": Traits(bias="qkvo", gated=False, mlp_bias=True, norm_bias=True, positions=("n_positions", 0)),
     "gptj": Traits(gated=False, mlp_bias=True, norms=1, norm_bias=True, head_bias=True),
     "codegen": Traits(gated=False, mlp_bias=True, norms=1, norm_bias=True, head_bias=True),
-    "gpt_neox": Traits(bias_flags=_BIASED, gated=False, mlp_bias=True, norm_bias=True),
+    "gpt_neox": Traits(bias_flags=BIASED, gated=False, mlp_bias=True, norm_bias=True),
     "openai-gpt": Traits(bias="qkvo", gated=False, mlp_bias=True, norm_bias=True, final_norms=0, positions=("n_positions", 0)),
     "ctrl": Traits(bias="qkvo", gated=False, mlp_bias=True, norm_bias=True, head_bias=True),
     "xglm": Traits(bias="qkvo", gated=False, mlp_bias=True, norm_bias=True),
     "biogpt": Traits(bias="qkvo", gated=False, mlp_bias=True, norm_bias=True, positions=("max_position_embeddings", 2)),
     "persimmon": Traits(
-        bias="qkvo", qk_norm="head", qk_norm_flag="qk_layernorm", qk_norm_bias=True, gated=False, mlp_bias=True, norm_bias=True,
+        bias="qkvo",
+        qk_norm="head",
+        qk_norm_flag="qk_layernorm",
+        qk_norm_bias=True,
+        gated=False,
+        mlp_bias=True,
+        norm_bias=True,
     ),
     "exaone4": Traits(qk_norm="head", windows=exaone_windows),
     "seed_oss": Traits(bias_flags=(("attention_bias", "qkv"), ("attention_out_bias", "o")), mlp_bias="mlp_bias"),
     "ernie4_5": Traits(bias_flags=(("use_bias", "qkvo"),), mlp_bias="use_bias"),
-    "nemotron": Traits(bias_flags=_BIASED, gated=False, mlp_bias="mlp_bias", norm_bias=True),
-    "arcee": Traits(bias_flags=_BIASED, gated=False, mlp_bias="mlp_bias"),
+    "nemotron": Traits(bias_flags=BIASED, gated=False, mlp_bias="mlp_bias", norm_bias=True),
+    "arcee": Traits(bias_flags=BIASED, gated=False, mlp_bias="mlp_bias"),
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from inferplan.readers.huggingface.assemble import Layers, uniform
 from inferplan.readers.huggingface.audio import stem
 from inferplan.readers.huggingface.dense import by_type
-from inferplan.readers.huggingface.encoders import conv, dense, idle, layer, scale, table, tower
+from inferplan.readers.huggingface.encoders import conv, dense, idle, layer, scale, table, tower, vector
 from inferplan.readers.huggingface.fields import Fields
 from inferplan.specs.ffns import Dense
 from inferplan.specs.mixers import Attention
@@ -71,7 +71,7 @@ class T5Shape:
 
 def t5_shape(f: Fields, *, every: bool = False) -> T5Shape:
     """T5's numbers; `feed_forward_proj` says whether the block is gated."""
-    gated = f.text("feed_forward_proj", default="relu").startswith("gated-") or f.flag("is_gated_act")
+    gated = f.text("feed_forward_proj", default="relu").startswith("gated-")
     return T5Shape(
         hidden=f.count("d_model", essential=True), heads=f.count("num_heads", essential=True), head_dim=f.count("d_kv"),
         ffn=Dense(width=f.count("d_ff"), gated=gated), buckets=f.count("relative_attention_num_buckets", default=32), every=every,
@@ -139,7 +139,7 @@ def bart(f: Fields, traits: Bart) -> Parts:
     """BART, mBART, Pegasus, Marian and the like; a class of the decoder alone leaves the encoder out."""
     hidden, norms = f.count("d_model", essential=True), traits.embedding_norm + traits.final_norm
     places = f.count("max_position_embeddings") + traits.spare if traits.positions else 0
-    own = tuple(idle(f"{name}.table", f.count("vocab_size", essential=True) * hidden) for name in _copies(f, traits))
+    own = copies(f, hidden) if traits.shared else ()
     parts = {
         "hidden": hidden, "layers": half_layers(f, "decoder", hidden, traits.bias), "norms": norms, "norm_bias": True, "positions": places, "extra": own,
     }  # fmt: skip
@@ -150,9 +150,12 @@ def bart(f: Fields, traits: Bart) -> Parts:
     return {**parts, "towers": {"encoder": encoder}, **headless(f)}
 
 
-def _copies(f: Fields, traits: Bart) -> tuple[str, ...]:
-    """Token tables beside the first one: each half has its own where the file does not tie them."""
-    return () if f.flag("tie_word_embeddings", default=True) or not traits.shared else ("encoder", "shared")
+def copies(f: Fields, hidden: int) -> tuple[Extra, ...]:
+    """Token tables beside the decoder's: the encoder's and an unused one, where the file does not tie them."""
+    if f.flag("tie_word_embeddings", default=True):
+        return ()
+    rows = f.count("vocab_size", essential=True)
+    return (table("encoder.words", rows, hidden, part="embedding"), idle("unused.words", rows * hidden))
 
 
 def alone(f: Fields) -> bool:
@@ -190,6 +193,7 @@ def led(f: Fields) -> Parts:
     layers = half_layers(f, "decoder", hidden, "qkvo")
     return {
         "hidden": hidden, "layers": layers, "norm_bias": True, "positions": f.count("max_decoder_position_embeddings"), "towers": {"encoder": encoder},
+        "extra": copies(f, hidden),
     }  # fmt: skip
 
 
@@ -234,20 +238,22 @@ def moonshine(f: Fields) -> Parts:
 
 @dataclass(frozen=True, slots=True)
 class Bert:
-    """What sets a family apart. `pooler` and `types` are the pooling layer of the bare model and the table of token types."""
+    """What sets a family apart. `pooler` and `types` are the pooling layer of the bare model and the table of token types.
+
+    `two_biases`: a head that is not tied has a bias beside the one of its own.
+    """
 
     pooler: bool = True
     types: bool = True
     positions: bool = True
     relative: bool = False
     classifier: str = "pooled"
+    two_biases: bool = False
 
 
 BERTS = {
-    "bert": Bert(),
-    "roberta": Bert(classifier="dense"),
-    "xlm-roberta": Bert(classifier="dense"),
-    "camembert": Bert(classifier="dense"),
+    "bert": Bert(two_biases=True),
+    **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), Bert(classifier="dense", two_biases=True)),
     "distilbert": Bert(pooler=False, types=False, classifier="dense"),
     "electra": Bert(pooler=False, classifier="dense"),
     "mpnet": Bert(types=False, relative=True, classifier="dense"),
@@ -281,7 +287,9 @@ def bert_head(f: Fields, traits: Bert, hidden: int, narrow: int) -> Parts:
     name = class_of(f)
     pooler = (dense("pooler", hidden, hidden, bias=True),)
     if name.endswith(("MaskedLM", "LMHeadModel", "CausalLM", "PreTraining")) or not name:
-        return {"head": tied_or_own(f), "head_bias": True, "extra": (dense("transform", hidden, narrow, bias=True), scale("transform.norm", narrow))}
+        second = (vector("bias", f.count("vocab_size", essential=True)),) if traits.two_biases and tied_or_own(f) == "own" else ()
+        front = (dense("transform", hidden, narrow, bias=True), scale("transform.norm", narrow), *second)
+        return {"head": tied_or_own(f), "head_bias": True, "extra": front}
     if name.endswith("Classification"):
         labels = len(f.raw("id2label", default={})) or f.maybe("num_labels") or 2
         within = pooler if traits.classifier == "dense" or traits.pooler else ()
@@ -335,7 +343,7 @@ def nomic(f: Fields) -> Parts:
     head_dim = f.maybe("head_dim") or hidden // heads
     bias = "qkvo" if f.flag("qkv_proj_bias", "attention_bias") else ""
     block = layer(heads, head_dim, f.count("intermediate_size", "n_inner"), bias=bias, gated=True, mlp_bias=f.flag("mlp_bias", "mlp_fc1_bias"))
-    parts = bert_head(f, Bert(pooler=False), hidden, hidden)
+    parts = bert_head(f, Bert(pooler=False, classifier="dense"), hidden, hidden)
     types = (table("token_types", f.count("type_vocab_size"), hidden),) if f.maybe("type_vocab_size") else ()
     extra = (scale("embedding.norm", hidden), *types, *parts.pop("extra"))
     return {"hidden": hidden, "layers": uniform(block, f.count("num_hidden_layers", "n_layer")), "norms": 0, "extra": extra, **parts}

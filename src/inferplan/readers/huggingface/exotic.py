@@ -8,9 +8,11 @@ from __future__ import annotations
 from math import isqrt
 from typing import Any
 
-from inferplan.readers.huggingface.assemble import label, uniform, zipped
+from inferplan.readers.huggingface.assemble import uniform, zipped
 from inferplan.readers.huggingface.dense import (
+    BIASED,
     Traits,
+    all_windowed,
     decoder,
     depth,
     every,
@@ -24,13 +26,11 @@ from inferplan.readers.huggingface.dense import (
     width,
     windowed,
 )
-from inferplan.readers.huggingface.experts import number, qwen2_experts, routed
+from inferplan.readers.huggingface.experts import leading_dense, number, qwen2_experts, routed
 from inferplan.readers.huggingface.fields import Fields
 from inferplan.specs.ffns import Dense, SharedExpert
 from inferplan.specs.mixers import Attention, GatedDelta
 from inferplan.specs.model import Block, Extra
-
-_BIASED = (("attention_bias", "qkvo"),)
 
 
 def xielu(f: Fields) -> tuple[Extra, ...]:
@@ -44,19 +44,19 @@ def apertus(f: Fields) -> dict[str, Any]:
     """Apertus: head norms, an ungated block, a learned activation."""
     if f.maybe("output_vocab_size"):
         raise f.refuse("output_vocab_size", "is set: a head of another size than the token table is not known here")
-    return decoder(f, Traits(bias_flags=_BIASED, qk_norm="head", gated=False, extra=xielu))
+    return decoder(f, Traits(bias_flags=BIASED, qk_norm="head", gated=False, extra=xielu))
 
 
 def bitnet(f: Fields) -> dict[str, Any]:
     """BitNet b1.58: norms before the output and the down projection."""
     sub_norm = Extra(name="ffn_sub_norm", part="norm", rows=f.count("intermediate_size"))
-    return decoder(f, Traits(bias_flags=_BIASED, out_norm=True, extra=lambda _: (sub_norm,)))
+    return decoder(f, Traits(bias_flags=BIASED, out_norm=True, extra=lambda _: (sub_norm,)))
 
 
 def diffllama(f: Fields) -> dict[str, Any]:
     """DiffLlama: four lambda vectors of one head's width in each layer."""
     lambdas = Extra(name="lambdas", part="attention", rows=head_size(f, heads_of(f)), copies=4)
-    return decoder(f, Traits(bias_flags=_BIASED, extra=lambda _: (lambdas,)))
+    return decoder(f, Traits(bias_flags=BIASED, extra=lambda _: (lambdas,)))
 
 
 def helium(f: Fields) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def doge_extra(f: Fields) -> tuple[Extra, ...]:
 
 def doge(f: Fields) -> dict[str, Any]:
     """Doge: dynamic-mask attention; the mixture looks up two vectors per expert, chosen by product keys, beside the dense block."""
-    traits = Traits(bias_flags=_BIASED, mlp_bias="mlp_bias", qk_norm="head", extra=doge_extra, windows=lambda g, n: [g.maybe("sliding_window")] * n)
+    traits = Traits(bias_flags=BIASED, mlp_bias="mlp_bias", qk_norm="head", extra=doge_extra, windows=all_windowed)
     parts = decoder(f, traits)
     if f.flag("is_moe"):
         keys = 2 * isqrt(f.count("num_experts"))
@@ -102,14 +102,23 @@ def gpt_neox_japanese(f: Fields) -> dict[str, Any]:
 
 def modernbert_decoder(f: Fields) -> dict[str, Any]:
     """ModernBERT decoder: norms after the embedding and in the head, a dense step before the head, no first norm in layer 0."""
-    bias, half = f.flag("norm_bias"), f.count("local_attention") // 2
-    traits = Traits(bias_flags=_BIASED, mlp_bias="mlp_bias", head_bias="decoder_bias", windows=every("global_attn_every_n_layers", 3, first_full=True))
+    bias, half = f.flag("norm_bias"), f.maybe("sliding_window") if "sliding_window" in f else f.count("local_attention") // 2
+    traits = Traits(
+        bias_flags=BIASED, mlp_bias="mlp_bias", head_bias="decoder_bias", windows=every("global_attn_every_n_layers", 3, first_full=True)
+    )
     mixers = [(k, m.model_copy(update={"window": m.window and half})) for k, m in windowed(f, traits, depth(f))]
     layers = list(zipped(mixers, [("dense", feed_forward(f, traits))] * depth(f), norms=2, norm_bias=bias))
     layers[0] = ("first", layers[0][1].model_copy(update={"norms": 1}))
     hidden = width(f)
     dense = Extra(name="head.dense", rows=hidden, cols=hidden, bias=hidden if f.flag("classifier_bias") else 0, use="matmul")
-    return {"hidden": hidden, "layers": layers, "norms": 3, "norm_bias": bias, "extra": (dense,), "head_bias": switched(f, traits.head_bias)}
+    return {
+        "hidden": hidden,
+        "layers": layers,
+        "norms": 3,
+        "norm_bias": bias,
+        "extra": (dense,),
+        "head_bias": switched(f, traits.head_bias),
+    }
 
 
 def jetmoe(f: Fields) -> dict[str, Any]:
@@ -117,7 +126,7 @@ def jetmoe(f: Fields) -> dict[str, Any]:
     experts, kv, hidden = routed(f, width=f.count("intermediate_size")), f.count("num_key_value_heads"), width(f)
     attention = Attention(heads=kv * experts.top_k, kv_heads=kv, head_dim=f.count("kv_channels"), query_experts=experts.experts)
     router = Extra(name="query_router", part="router", rows=experts.experts, cols=hidden, use="matmul")
-    biases = tuple(Extra(name=f"{n}_bias", part=p, rows=hidden) for n, p in (("mlp", "mlp"), ("attention", "attention")))
+    biases = (Extra(name="mlp_bias", part="mlp", rows=hidden), Extra(name="attention_bias", part="attention", rows=hidden))
     block = Block(mixers=(attention,), ffns=(experts,), extra=(router, *biases))
     return {"hidden": hidden, "layers": uniform(block, depth(f))}
 
@@ -128,15 +137,16 @@ def laguna(f: Fields) -> dict[str, Any]:
     gates = {True: "headwise", "per-head": "headwise", "per-element": "elementwise", "elementwise": "elementwise"}
     if not isinstance(gate, (bool, str)) or gate not in gates:
         raise f.refuse("gating", "is not a gate that is known here (true, per-head, per-element)", gate)
-    traits = Traits(bias_flags=_BIASED, qk_norm="head", gate=gates[gate], windows=every("", None))
+    traits = Traits(bias_flags=BIASED, qk_norm="head", gate=gates[gate], windows=every("", None))
     heed(f, traits)
     listed = f.raw("num_attention_heads_per_layer", default=None)
     heads = f.per_layer("num_attention_heads_per_layer", count) if listed else [heads_of(f)] * count
-    mixers = [(k, m.model_copy(update={"heads": f.checked(h, "num_attention_heads_per_layer")})) for (k, m), h in zip(windowed(f, traits, count), heads, strict=True)]
-    kinds = f.per_layer("mlp_layer_types", count) if isinstance(f.raw("mlp_layer_types", default=None), list) else ["dense"] + ["sparse"] * (count - 1)
+    heads = [f.checked(h, "num_attention_heads_per_layer") for h in heads]
+    mixers = [(k, m.model_copy(update={"heads": h})) for (k, m), h in zip(windowed(f, traits, count), heads, strict=True)]
     shared = number(f, "shared_expert_intermediate_size")
     moe = routed(f, shared=SharedExpert(width=shared) if shared else None, correction_bias="parameter")
-    ffns = [("dense", feed_forward(f, traits)) if kind == "dense" else ("moe", moe) for kind in kinds]
+    sparse = leading_dense("first_k_dense_replace", default=1)(f, count)
+    ffns = [("moe", moe) if s else ("dense", feed_forward(f, traits)) for s in sparse]
     return {"hidden": width(f), "layers": zipped(mixers, ffns)}
 
 
@@ -149,7 +159,7 @@ def lara_mini(f: Fields) -> dict[str, Any]:
         key_heads=f.count("linear_num_key_heads"), value_heads=f.count("linear_num_value_heads"), key_dim=f.count("linear_key_head_dim"),
         value_dim=f.count("linear_value_head_dim"), conv=f.count("linear_conv_kernel_dim"),
     )  # fmt: skip
-    traits = Traits(bias_flags=_BIASED, qk_norm="head")
+    traits = Traits(bias_flags=BIASED, qk_norm="head")
     heed(f, traits)
     full, shared = grouped_attention(f, traits), number(f, "shared_expert_intermediate_size")
     mixers: dict[str, Any] = {"linear_attention": delta, "full_attention": full}
@@ -161,21 +171,17 @@ def lara_mini(f: Fields) -> dict[str, Any]:
     return {"hidden": width(f), "layers": zipped([(k.split("_")[0], mixers[k]) for k in kinds], [("moe", ffn)] * count)}
 
 
-def mllama(f: Fields) -> dict[str, Any]:
-    """Llama 3.2 Vision's decoder: cross attention to the image on listed layers, each with two gates; eight more rows in the token table."""
-    heads, count, hidden = heads_of(f), depth(f), width(f)
-    listed = isinstance(f.raw("cross_attention_layers", default=None), list)
-    cross = f.indices("cross_attention_layers", count) if listed else set(range(3, count, 5))
-    own = Attention(heads=heads, kv_heads=key_heads(f, heads), head_dim=head_size(f, heads))
-    seen = own.model_copy(update={"memory": hidden, "memory_tokens": 1601, "causal": False, "qk_norm": "head"})
-    ffn, gates = feed_forward(f, Traits()), (Extra(name="gates", part="attention", rows=2),)
-    blocks = {True: Block(mixers=(seen,), ffns=(ffn,), extra=gates), False: Block(mixers=(own,), ffns=(ffn,))}
-    layers = [(label("cross" if i in cross else "self"), blocks[i in cross]) for i in range(count)]
-    return {"hidden": hidden, "layers": layers, "extra": (Extra(name="image_tokens", part="embedding", rows=8, cols=hidden, use="lookup"),)}
+def molmo2(f: Fields) -> dict[str, Any]:
+    """Molmo 2's decoder: norms of one head or of the whole projection, further token rows without a head."""
+    kind = f.one_of("qk_norm_type", ("qwen3", "olmo"), default="qwen3")
+    traits = Traits(bias_flags=(("attention_bias", "qkv"), ("qkv_bias", "qkv")), qk_norm="head" if kind == "qwen3" else "full")
+    more = f.count("additional_vocab_size", default=0, least=0)
+    rows = (Extra(name="further_tokens", part="embedding", rows=more, cols=width(f), use="lookup"),) if more else ()
+    return {**decoder(f, traits), "extra": rows, "head": "own"}
 
 
 READERS = {
     "apertus": apertus, "apertus1p5_text": apertus, "bitnet": bitnet, "diffllama": diffllama, "helium": helium, "doge": doge,
     "gpt_neox_japanese": gpt_neox_japanese, "modernbert-decoder": modernbert_decoder, "jetmoe": jetmoe, "laguna": laguna,
-    "lara_mini": lara_mini, "mllama_text_model": mllama,
+    "lara_mini": lara_mini, "molmo2_text": molmo2,
 }  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from inferplan.readers.huggingface.assemble import Layers, uniform, zipped
 from inferplan.readers.huggingface.dense import (
+    BIASED,
     Traits,
     all_windowed,
     around,
@@ -19,10 +20,10 @@ from inferplan.readers.huggingface.dense import (
     every,
     exaone_windows,
     feed_forward,
+    from_layer,
     grouped_attention,
     heads_of,
     heed,
-    qwen2_windows,
     switched,
     width,
     windowed,
@@ -63,13 +64,16 @@ def routed(f: Fields, **more: Any) -> Experts:
     return Experts(**{"experts": experts, "top_k": top_k, **more})
 
 
+def whole_blocks(f: Fields) -> Experts:
+    """Experts as wide as `intermediate_size` says."""
+    return routed(f, width=f.count("intermediate_size"))
+
+
 def deepseek_experts(f: Fields, *, correction: Correction | bool = True) -> Experts:
     """Routed experts with shared ones of the same width, as one wide block (DeepSeek and its descendants)."""
     shared = number(f, "n_shared_experts", "num_shared_experts")
     inner = number(f, "moe_intermediate_size") or f.count("intermediate_size")
-    return routed(
-        f, shared=SharedExpert(width=shared * inner) if shared else None, correction_bias=_stored(correction)
-    )
+    return routed(f, shared=SharedExpert(width=shared * inner) if shared else None, correction_bias=_stored(correction))
 
 
 def _stored(correction: Correction | bool) -> Correction:
@@ -115,6 +119,19 @@ def qwen_sparse(f: Fields, layers: int) -> list[bool]:
     return [i not in dense and (i + 1) % step == 0 for i in range(layers)]
 
 
+def if_used(f: Fields, layers: int) -> list[int | None]:
+    """The same window on every layer, only when `use_sliding_window` is set (Qwen3-MoE)."""
+    return all_windowed(f, layers) if f.flag("use_sliding_window", default=False) else [None] * layers
+
+
+def alternate_before(f: Fields, layers: int) -> list[int | None]:
+    """Windows on every other layer before `max_window_layers`, only when `use_sliding_window` is set (Qwen2-MoE)."""
+    if not f.flag("use_sliding_window", default=False):
+        return [None] * layers
+    end = f.count("max_window_layers", default=layers, least=0)
+    return windows_from(f, by_type(f, layers, lambda i: i < end and i % 2 == 0))
+
+
 def everywhere(f: Fields, layers: int) -> list[bool]:
     """Experts on every layer."""
     return [True] * layers
@@ -122,8 +139,9 @@ def everywhere(f: Fields, layers: int) -> list[bool]:
 
 def ernie_sparse(f: Fields, layers: int) -> list[bool]:
     """Experts between a first and a last layer, every so many."""
-    step, start = f.count("moe_layer_interval", default=1), first(f.raw("moe_layer_start_index", default=0))
-    end = first(f.raw("moe_layer_end_index", default=-1))
+    step = f.count("moe_layer_interval", default=1)
+    stated = f.raw("moe_layer_start_index", default=1), f.raw("moe_layer_end_index", default=-1)
+    start, end = (v[0] if isinstance(v, list) and v else v for v in stated)
     last = layers - 1 if end in (-1, None) else f.checked(end, "moe_layer_end_index", 0)
     return [(i + 1) % step == 0 and f.checked(start, "moe_layer_start_index", 0) <= i <= last for i in range(layers)]
 
@@ -159,9 +177,7 @@ def decoder(f: Fields, mixture: Mixture) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def mtp_of(
-    f: Fields, layers: Layers, *, modules: int | None = None, copies: bool = False, bias: int = 0
-) -> MultiTokenPrediction | None:
+def mtp_of(f: Fields, layers: Layers, *, modules: int | None = None, copies: bool = False, bias: int = 0) -> MultiTokenPrediction | None:
     """Multi-token-prediction modules like the last layer, with the join of hidden state and embedding and three norms.
 
     `bias` is the router correction stored with each module, where the family's checkpoints count it.
@@ -194,7 +210,7 @@ def llama4(f: Fields) -> dict[str, Any]:
     moe = routed(f, width=inner, shared=SharedExpert(width=inner))
     plain = Dense(width=f.count("intermediate_size_mlp"))
     chunk = f.maybe("attention_chunk_size")
-    attention = grouped_attention(f, Traits(bias_flags=(("attention_bias", "qkvo"),)))
+    attention = grouped_attention(f, Traits(bias_flags=BIASED))
     mixers = [("local" if c else "global", attention.model_copy(update={"chunk": c})) for c in llama4_chunks(f, count, chunk)]
     ffns = [("moe", moe) if i in sparse else ("dense", plain) for i in range(count)]
     return {"hidden": width(f), "layers": zipped(mixers, ffns), "head": "tied" if f.flag("tie_word_embeddings") else "own"}
@@ -239,6 +255,23 @@ def ernie_experts(f: Fields) -> Experts:
     return routed(f, width=inner, shared=block, correction_bias="parameter")
 
 
+def ernie_vl(f: Fields) -> dict[str, Any]:
+    """ERNIE 4.5 VL's decoder: text tokens and image tokens have experts and a router of their own, and share one block."""
+    inner, count, hidden = f.items("moe_intermediate_size"), depth(f), width(f)
+    text, image = (f.checked(v, "moe_intermediate_size") for v in (inner if len(inner) > 1 else inner * 2)[:2])
+    shared, bias = number(f, "moe_num_shared_experts"), f.flag("use_bias")
+    moe = routed(f, width=text, shared=SharedExpert(width=shared * text, bias=bias) if shared else None, correction_bias="parameter")
+    traits = Traits(bias_flags=(("use_bias", "qkvo"),), mlp_bias="use_bias", head_bias="use_bias")
+    extra = (
+        Extra(name="image_experts", part="experts", rows=3 * image, cols=hidden, copies=moe.experts, use="lookup"),
+        Extra(name="image_router", part="router", rows=moe.experts, cols=hidden, bias=moe.experts, use="lookup"),
+    )
+    attention, plain = grouped_attention(f, traits), feed_forward(f, traits)
+    sparse, dense = Block(mixers=(attention,), ffns=(moe,), extra=extra), Block(mixers=(attention,), ffns=(plain,))
+    layers = [("moe", sparse) if s else ("dense", dense) for s in by_layer_list(ernie_sparse)(f, count)]
+    return {"hidden": hidden, "layers": layers, "head_bias": bias}
+
+
 def aria_experts(f: Fields) -> Experts:
     """Aria: shared experts as one block of so many widths, whose biases follow `mlp_bias`."""
     shared, inner = number(f, "moe_num_shared_experts"), f.count("intermediate_size")
@@ -281,7 +314,7 @@ def cohere2_moe(f: Fields) -> dict[str, Any]:
 
     shared, inner = number(f, "num_shared_experts"), f.count("intermediate_size")
     moe = routed(f, width=inner, shared=SharedExpert(width=shared * inner) if shared else None)
-    traits = Traits(bias_flags=(("attention_bias", "qkvo"),), norms=1, windows=windows)
+    traits = Traits(bias_flags=BIASED, norms=1, windows=windows)
     sparse = leading_dense("first_k_dense_replace")(f, count)
     plain = Dense(width=f.maybe("prefix_dense_intermediate_size") or inner)
     heed(f, traits)
@@ -291,7 +324,7 @@ def cohere2_moe(f: Fields) -> dict[str, Any]:
 
 def mellum(f: Fields) -> dict[str, Any]:
     """Mellum: head norms, windows and experts where listed, one prediction module."""
-    traits = Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="head", windows=every("", None))
+    traits = Traits(bias_flags=BIASED, qk_norm="head", windows=every("", None))
     parts = decoder(f, Mixture(traits, routed, leading_dense("first_k_dense_replace")))
     return {**parts, "mtp": mtp_of(f, parts["layers"])}
 
@@ -336,45 +369,48 @@ def minimax_m3_sparse(f: Fields, layers: int) -> list[bool]:
 def minimax_m3_indexer(f: Fields) -> Indexer:
     """The scorer of its sparse layers, by nested or flat field names."""
     c = f.sub("sparse_attention_config")
-    names = {"sparse_num_index_heads": "index_n_heads", "sparse_index_dim": "index_head_dim", "sparse_topk_blocks": "index_topk_blocks", "sparse_block_size": "index_block_size"}
-    heads, dim, top_k, block = (c.count(nested) if nested in c else f.count(flat) for nested, flat in names.items())
+    nested = ("sparse_num_index_heads", "sparse_index_dim", "sparse_topk_blocks", "sparse_block_size")
+    flat = ("index_n_heads", "index_head_dim", "index_topk_blocks", "index_block_size")
+    heads, dim, top_k, block = (c.count(a) if a in c else f.count(b) for a, b in zip(nested, flat, strict=True))
     return Indexer(heads=heads, head_dim=dim, top_k=top_k, inputs=width(f), block=block, form="plain")
 
 
-_BIAS = Traits(bias_flags=(("attention_bias", "qkvo"),))
-_QWEN3 = Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="head", windows=qwen2_windows)
-_GPT_OSS = Traits(bias_flags=(("attention_bias", "qkvo"),), sinks=True, windows=lambda f, n: windows_from(f, by_type(f, n, lambda i: i % 2 == 0)))
-_PHI = Traits(bias_flags=(("attention_bias", "qkvo"),), norm_bias=True, head_bias="lm_head_bias", windows=all_windowed)
+_BIAS = Traits(bias_flags=BIASED)
+_QWEN3 = Traits(bias_flags=BIASED, qk_norm="head", windows=if_used)
+_GPT_OSS = Traits(bias_flags=BIASED, sinks=True, windows=lambda f, n: windows_from(f, by_type(f, n, lambda i: i % 2 == 0)))
+_PHI = Traits(bias_flags=BIASED, norm_bias=True, head_bias="lm_head_bias", windows=all_windowed)
 
-_AFMOE = Traits(
-    bias_flags=(("attention_bias", "qkvo"),), qk_norm="head", norms=4, gate="elementwise", windows=every("global_attn_every_n_layers", 4)
-)
-_FLINT = Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="head", sinks=True, windows=flint_windows)
+_AFMOE = Traits(bias_flags=BIASED, qk_norm="head", norms=4, gate="elementwise", windows=every("global_attn_every_n_layers", 4))
+_FLINT = Traits(bias_flags=BIASED, qk_norm="head", sinks=True, windows=flint_windows)
 _SARVAM = Traits(bias_flags=(("attention_bias", "qkv"), ("use_qkv_bias", "qkv")), qk_norm="head", qk_norm_flag="use_qk_norm")
 
 MIXTURES: dict[str, Mixture] = {
-    "phimoe": Mixture(_PHI, lambda f: routed(f, width=f.count("intermediate_size"))),
-    "mixtral": Mixture(Traits(windows=all_windowed), lambda f: routed(f, width=f.count("intermediate_size"))),
-    "qwen2_moe": Mixture(Traits(bias_flags=(("qkv_bias", "qkv"),), windows=qwen2_windows), qwen2_experts, qwen_sparse),
+    "phimoe": Mixture(_PHI, whole_blocks),
+    "mixtral": Mixture(Traits(windows=all_windowed), whole_blocks),
+    "qwen2_moe": Mixture(Traits(bias_flags=(("qkv_bias", "qkv"),), windows=alternate_before), qwen2_experts, qwen_sparse),
     "qwen3_moe": Mixture(_QWEN3, routed, qwen_sparse),
-    "qwen3_vl_moe_text": Mixture(_QWEN3, routed, qwen_sparse),
+    "qwen3_vl_moe_text": Mixture(Traits(bias_flags=BIASED, qk_norm="head"), routed, qwen_sparse),
     "qwen3_omni_moe_text": Mixture(_QWEN3, routed, qwen_sparse),
-    "olmoe": Mixture(Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="full"), lambda f: routed(f, width=f.count("intermediate_size"))),
-    "flex_olmo": Mixture(Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="full"), lambda f: routed(f, width=f.count("intermediate_size"))),
+    "olmoe": Mixture(Traits(bias_flags=BIASED, qk_norm="full"), whole_blocks),
+    "flex_olmo": Mixture(Traits(bias_flags=BIASED, qk_norm="full"), whole_blocks),
     "gpt_oss": Mixture(_GPT_OSS, lambda f: routed(f, width=f.count("intermediate_size"), bias=True, router_bias=True)),
-    "granitemoe": Mixture(_BIAS, lambda f: routed(f, width=f.count("intermediate_size"))),
+    "granitemoe": Mixture(_BIAS, whole_blocks),
     "granitemoeshared": Mixture(_BIAS, granite_experts),
-    "ernie4_5_moe": Mixture(Traits(bias_flags=(("use_bias", "qkvo"),), mlp_bias="use_bias", head_bias="use_bias"), ernie_experts, ernie_sparse),
-    "hunyuan_v1_moe": Mixture(Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="head"), hunyuan_experts),
-    "dots1": Mixture(Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="head"), deepseek_experts, after_dense),
+    "ernie4_5_moe": Mixture(
+        Traits(bias_flags=(("use_bias", "qkvo"),), mlp_bias="use_bias", head_bias="use_bias"), ernie_experts, ernie_sparse
+    ),
+    "hunyuan_v1_moe": Mixture(Traits(bias_flags=BIASED, qk_norm="head"), hunyuan_experts),
+    "dots1": Mixture(Traits(bias_flags=BIASED, qk_norm="head", windows=from_layer), deepseek_experts, after_dense),
     "deepseek": Mixture(_BIAS, lambda f: deepseek_experts(f, correction=False), after_dense),
     "solar_open": Mixture(Traits(bias_flags=(("attention_bias", "qkv"),)), deepseek_experts, everywhere),
     "exaone_moe": Mixture(Traits(qk_norm="head", windows=exaone_windows), deepseek_experts, after_dense),
     "afmoe": Mixture(_AFMOE, lambda f: deepseek_experts(f, correction="parameter"), leading_dense("num_dense_layers")),
-    "aria_text": Mixture(Traits(bias_flags=(("attention_bias", "qkvo"),), mlp_bias="mlp_bias"), aria_experts),
+    "aria_text": Mixture(Traits(bias_flags=BIASED, mlp_bias="mlp_bias"), aria_experts),
     "flint": Mixture(_FLINT, flint_experts, flint_sparse),
-    "granitemoe_swa": Mixture(Traits(bias_flags=(("attention_bias", "qkvo"),), sinks=True, windows=every("", 4, first_full=True)), granite_experts),
-    "hy_v3": Mixture(Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="head", mlp_bias="mlp_bias"), hy_experts, leading_dense("first_k_dense_replace", default=1)),
+    "granitemoe_swa": Mixture(Traits(bias_flags=BIASED, sinks=True, windows=every("", 4, first_full=True)), granite_experts),
+    "hy_v3": Mixture(
+        Traits(bias_flags=BIASED, qk_norm="head", mlp_bias="mlp_bias"), hy_experts, leading_dense("first_k_dense_replace", default=1)
+    ),
     "kolibri1": Mixture(Traits(qk_norm="head", norms=4, windows=every("", 5)), lambda f: flint_experts(f, correction="buffer")),
     "sarvam_moe": Mixture(_SARVAM, deepseek_experts, leading_dense("first_k_dense_replace", default=0)),
 }
@@ -388,4 +424,5 @@ READERS = {
     **{name: _reader(name) for name in MIXTURES},
     "glm4_moe": glm4_moe, "glm4v_moe_text": glm4_moe, "llama4_text": llama4, "dbrx": dbrx, "minimax_m2": minimax_m2,
     "minimax_m3": minimax_m3, "minimax_m3_vl_text": minimax_m3, "cohere2_moe": cohere2_moe, "mellum": mellum,
+    "ernie4_5_vl_moe_text": ernie_vl,
 }  # fmt: skip

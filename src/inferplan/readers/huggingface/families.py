@@ -32,8 +32,9 @@ READERS: dict[str, Reader] = {
 
 SAME_AS = {
     "qwen2_5": "qwen2", "yi": "llama", "aquila": "llama", "deepseek_llm": "llama", "xverse": "llama", "skywork": "llama", "Yi": "llama",
-    "gpt-sw3": "gpt2", "stablelm_epoch": "stablelm", "hunyuan_vl_text": "hunyuan_v1_dense", "paddleocr_vl_text": "ernie4_5",
-    "qwen2_5_omni_text": "qwen2", "phi4_multimodal": "phi3", "phi4mm": "phi3", "kimi_k2": "deepseek_v3", "glm_text": "glm", "mistral_text": "mistral", "granite_text": "granite",
+    "stablelm_epoch": "stablelm", "hunyuan_vl_text": "hunyuan_v1_dense", "paddleocr_vl_text": "ernie4_5",
+    "qwen2_5_omni_text": "qwen2", "granite_docling_text": "granite", "phi4_multimodal": "phi3", "phi4mm": "phi3",
+    "kimi_k2": "deepseek_v3", "glm_text": "glm", "mistral_text": "mistral", "granite_text": "granite",
 }  # fmt: skip
 
 

@@ -1,11 +1,21 @@
-"""Older decoder families whose files use field names or layouts of their own. Knows each family's shapes, not where a file stands."""
+"""Older decoder families with field names or layouts of their own. Knows each family's shapes, not where a file stands."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from inferplan.readers.huggingface.assemble import uniform, zipped
-from inferplan.readers.huggingface.dense import Traits, decoder, depth, feed_forward, grouped_attention, head_size, heads_of, width, windows_from
+from inferplan.readers.huggingface.dense import (
+    Traits,
+    decoder,
+    depth,
+    feed_forward,
+    grouped_attention,
+    head_size,
+    heads_of,
+    width,
+    windows_from,
+)
 from inferplan.readers.huggingface.fields import Fields
 from inferplan.specs.ffns import Dense
 from inferplan.specs.mixers import Attention
@@ -31,7 +41,10 @@ def falcon_block(f: Fields, *, kv: int, norms: int, bias: bool, by_branch: bool)
     mixer = Attention(heads=heads, kv_heads=kv, head_dim=head_size(f, heads), bias="qkvo" if bias else "")
     ffn = Dense(width=f.maybe("ffn_hidden_size") or 4 * hidden, gated=False, bias=bias)
     if by_branch and norms == 2:  # noqa: PLR2004 - one for each branch
-        extra = (Extra(name="ln_attn", part="attention", rows=hidden, bias=hidden), Extra(name="ln_mlp", part="mlp", rows=hidden, bias=hidden))
+        extra = (
+            Extra(name="ln_attn", part="attention", rows=hidden, bias=hidden),
+            Extra(name="ln_mlp", part="mlp", rows=hidden, bias=hidden),
+        )
         return Block(mixers=(mixer,), ffns=(ffn,), norms=0, norm_bias=True, extra=extra)
     return Block(mixers=(mixer,), ffns=(ffn,), norms=norms, norm_bias=True)
 
@@ -56,7 +69,9 @@ def opt(f: Fields) -> dict[str, Any]:
     mixer = Attention(heads=heads, kv_heads=heads, head_dim=head_size(f, heads), bias="qkvo" if bias else "")
     ffn = Dense(width=f.count("ffn_dim"), gated=False, bias=bias)
     block = Block(mixers=(mixer,), ffns=(ffn,), norms=2 if affine else 0, norm_bias=affine)
-    projections = tuple(Extra(name=n, rows=r, cols=c, use="matmul") for n, r, c in (("project_in", hidden, narrow), ("project_out", narrow, hidden)))
+    projections = tuple(
+        Extra(name=n, rows=r, cols=c, use="matmul") for n, r, c in (("project_in", hidden, narrow), ("project_out", narrow, hidden))
+    )
     final = int(affine and before and not f.flag("_remove_final_layer_norm"))
     return {
         "hidden": hidden, "layers": uniform(block, depth(f)), "norms": final, "norm_bias": True, "embedding_width": narrow,
@@ -104,7 +119,8 @@ def gpt_neo(f: Fields) -> dict[str, Any]:
     ffn = feed_forward(f, traits)
     heads = f.count("num_heads", "num_attention_heads")
     mixers = [
-        ("local" if w else "global", Attention(heads=heads, kv_heads=heads, head_dim=head_size(f, heads), bias="o", window=w)) for w in windows
+        ("local" if w else "global", Attention(heads=heads, kv_heads=heads, head_dim=head_size(f, heads), bias="o", window=w))
+        for w in windows
     ]
     layers = zipped(mixers, [("dense", ffn)] * len(mixers), norm_bias=True)
     return {"hidden": width(f), "layers": layers, "norm_bias": True, "positions": f.count("max_position_embeddings")}

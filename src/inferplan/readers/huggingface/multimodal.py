@@ -23,7 +23,7 @@ def mllama(f: Fields) -> dict[str, Any]:
         "self": Block(mixers=(grouped_attention(f, traits, bias=""),), ffns=(ffn,)),
         "cross": Block(mixers=(looking,), ffns=(ffn,), extra=(vector("gates", 2),)),
     }
-    crossed = f.indices("cross_attention_layers", layers)
+    crossed = f.indices("cross_attention_layers", layers) if f.raw("cross_attention_layers", default=None) else set(range(3, layers, 5))
     names = ["cross" if i in crossed else "self" for i in range(layers)]
     rows = table("image_words", MLLAMA_IMAGE_ROWS, hidden, part="embedding")
     return {"hidden": hidden, "layers": [(n, kinds[n]) for n in names], "extra": (rows,)}

@@ -183,7 +183,7 @@ def mllama(c: Case) -> dict[str, Tower]:
 def kimi(c: Case) -> dict[str, Tower]:
     """Kimi-VL and K2.5: a norm, then two projections of joined patches."""
     wide = c.hidden * _product(c.inner, "merge_kernel_size")
-    return c.towers(scale("projector.norm", c.outer.count("projection_hidden_size")), *perceptron("projector", wide, wide, c.text, bias=True))
+    return c.towers(scale("projector.norm", c.outer.count("projection_hidden_size", default=c.hidden)), *perceptron("projector", wide, wide, c.text, bias=True))
 
 
 def _product(f: Fields, name: str) -> int:
@@ -331,14 +331,19 @@ def voxtral(c: Case) -> dict[str, Tower]:
     return c.towers(*perceptron("projector", wide, c.text, c.text), tokens=_frames(c, max(1, wide // c.hidden)), name="audio")
 
 
+def voxtral_realtime(c: Case) -> dict[str, Tower]:
+    """Voxtral Realtime: frames joined, two matrices."""
+    return c.towers(*perceptron("projector", c.hidden * c.outer.count("downsample_factor"), c.text, c.text), name="audio")
+
+
 def _frames(c: Case, joint: int) -> int | None:
     frames = c.inner.maybe("max_source_positions")
     return frames // joint or None if frames else None
 
 
 def audio_asr(c: Case) -> dict[str, Tower]:
-    """Qwen3-ASR: two projections."""
-    return c.towers(*perceptron("projector", c.hidden, c.hidden, c.text, bias=True), name="audio")
+    """Qwen3-ASR: two projections, to the width that the encoder's mapping names."""
+    return c.towers(*perceptron("projector", c.hidden, c.hidden, c.inner.count("output_dim", default=c.text), bias=True), name="audio")
 
 
 def audio_glm(c: Case) -> dict[str, Tower]:
@@ -395,7 +400,7 @@ IMAGES: dict[str, Projector] = {
 }  # fmt: skip
 
 SOUNDS: dict[str, Projector] = {
-    "qwen2_audio": audio_linear, "audioflamingo3": audio_flamingo, "musicflamingo": audio_flamingo, "voxtral": voxtral, "voxtral_realtime": voxtral,
+    "qwen2_audio": audio_linear, "audioflamingo3": audio_flamingo, "musicflamingo": audio_flamingo, "voxtral": voxtral, "voxtral_realtime": voxtral_realtime,
     "qwen3_asr": audio_asr, "glmasr": audio_glm, "moss_transcribe_diarize": audio_moss, "gemma4": audio_gemma4, "phi4_multimodal": audio_phi4,
     "granite_speech": audio_granite, "granite_speech_plus": audio_granite, "qwen2_5_omni_thinker": built_in_audio,
     "qwen3_omni_moe_thinker": built_in_audio,

@@ -10,6 +10,7 @@ from typing import Any
 from inferplan.errors import Unsupported
 from inferplan.readers.huggingface.assemble import uniform
 from inferplan.readers.huggingface.dense import (
+    BIASED,
     TRAITS,
     Traits,
     decoder,
@@ -21,7 +22,7 @@ from inferplan.readers.huggingface.dense import (
     key_heads,
     width,
 )
-from inferplan.readers.huggingface.experts import Mixture, after_dense, mtp_of, number, routed
+from inferplan.readers.huggingface.experts import Mixture, after_dense, mtp_of, number, routed, whole_blocks
 from inferplan.readers.huggingface.experts import decoder as mixture_decoder
 from inferplan.readers.huggingface.fields import Fields
 from inferplan.readers.huggingface.legacy import falcon_block
@@ -64,7 +65,7 @@ def minicpm(f: Fields) -> dict[str, Any]:
     """MiniCPM: Llama with scaled residuals, tied unless stated; the 8x2B has a mixture of whole blocks."""
     if not number(f, "num_experts"):
         return {**decoder(f, TRAITS["llama"]), "head": head(f, tied=True)}
-    mixture = Mixture(TRAITS["llama"], lambda g: routed(g, width=g.count("intermediate_size")))
+    mixture = Mixture(TRAITS["llama"], whole_blocks)
     return {**mixture_decoder(f, mixture), "head": head(f, tied=True)}
 
 
@@ -98,18 +99,23 @@ def jais(f: Fields) -> dict[str, Any]:
     return {**decoder(f, traits), "head": head(f, tied=True)}
 
 
+def gpt_sw3(f: Fields) -> dict[str, Any]:
+    """GPT-SW3: GPT-2 under a name of its own."""
+    return {**decoder(f, TRAITS["gpt2"]), "head": head(f, tied=True)}
+
+
 def grok(f: Fields) -> dict[str, Any]:
     """Grok-1: four norms per layer, eight gated experts, two used."""
-    mixture = Mixture(Traits(norms=4), lambda g: routed(g, width=g.count("intermediate_size")))
+    mixture = Mixture(Traits(norms=4), whole_blocks)
     return {**mixture_decoder(f, mixture), "head": head(f, tied=True)}
 
 
 def arctic(f: Fields) -> dict[str, Any]:
     """Snowflake Arctic: a square dense block beside the mixture, each after a norm of its own."""
     count, step = depth(f), f.count("moe_layer_frequency", default=2)
-    traits = Traits(bias_flags=(("attention_bias", "qkvo"),))
+    traits = Traits(bias_flags=BIASED)
     attention, hidden = grouped_attention(f, traits), width(f)
-    moe, plain = routed(f, width=f.count("intermediate_size")), feed_forward(f, traits)
+    moe, plain = whole_blocks(f), feed_forward(f, traits)
     beside = (Dense(width=hidden),) if f.flag("parallel_attn_mlp_res", default=False) else ()
     sparse = Block(mixers=(attention,), ffns=(*beside, moe), norms=3 if beside else 2)
     dense = Block(mixers=(attention,), ffns=(plain,))
@@ -179,6 +185,6 @@ def chatglm(f: Fields) -> dict[str, Any]:
 
 READERS = {
     "internlm": internlm, "codeshell": codeshell, "telechat": telechat, "minicpm": minicpm, "RefinedWeb": refined_web,
-    "RefinedWebModel": refined_web, "mixformer-sequential": mixformer, "phi-msft": phi_msft, "jais": jais, "grok-1": grok, "arctic": arctic,
+    "RefinedWebModel": refined_web, "mixformer-sequential": mixformer, "phi-msft": phi_msft, "jais": jais, "gpt-sw3": gpt_sw3, "grok-1": grok, "arctic": arctic,
     "bailing_moe": bailing, "bailing_moe_v2": bailing, "qwen": qwen1, "chatglm": chatglm,
 }  # fmt: skip

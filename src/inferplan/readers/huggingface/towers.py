@@ -20,7 +20,8 @@ KEYS: dict[str, tuple[tuple[str, ...], Mapping[str, Reader], Mapping[str, Projec
     "vision": (("vision_config",), vision.READERS, IMAGES),
     "audio": (("audio_config", "encoder_config"), audio.READERS, SOUNDS),
 }
-OTHERS = ("img_processor", "embd_layer", "vision_tower", "mm_vision_tower", "visual", "vit_config", "high_res_vision_config", "vq_config", "audio_processor", "speech_config")
+OTHERS = ("img_processor", "embd_layer", "vision_tower", "mm_vision_tower", "visual", "audio_processor")
+ENCODERS = ("vision", "image", "visual", "vit", "vq", "audio", "speech", "sound", "acoustic", "semantic", "talker", "code2wav", "token2wav", "codec")
 WITHIN = ("thinker_config",)
 
 
@@ -83,8 +84,13 @@ def _case(f: Fields, text: Fields, name: str) -> Case | None:
     return Case(outer=f, decoder=text, inner=inner, encoder=known[kind](inner), text=width(text))
 
 
+def _encoder(key: str, value: object) -> bool:
+    return key.endswith("_config") and isinstance(value, dict) and any(word in key.split("_") for word in ENCODERS)
+
+
 def _strangers(f: Fields) -> list[tuple[str, str]]:
-    found = [(k, "") for k in OTHERS if f.data.get(k)]
+    known_keys = {key for keys, _, _ in KEYS.values() for key in keys}
+    found = [(k, "") for k, v in f.data.items() if v and (k in OTHERS or (k not in known_keys and _encoder(k, v)))]
     for name, (_, known, projectors) in KEYS.items():
         key, kind = _stated(f, name)
         if kind is not None and (kind not in known or f.data.get("model_type") not in projectors):

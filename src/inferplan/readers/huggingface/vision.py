@@ -29,9 +29,14 @@ def depth(f: Fields) -> int:
 
 def heads_of(f: Fields, hidden: int) -> tuple[int, int]:
     """Number of heads and the width of one."""
-    heads = f.count("num_heads", "num_attention_heads", "attention_heads")
+    return divided(f, hidden, "num_heads", "num_attention_heads", "attention_heads")
+
+
+def divided(f: Fields, hidden: int, *names: str) -> tuple[int, int]:
+    """The heads a field names, and their width, where they divide the residual stream."""
+    heads = f.count(*names)
     if hidden % heads:
-        raise f.refuse(f.stated("num_heads", "num_attention_heads", "attention_heads"), f"must divide the width {hidden}", heads)
+        raise f.refuse(f.stated(*names), f"must divide the width {hidden}", heads)
     return heads, hidden // heads
 
 
@@ -306,12 +311,13 @@ def internvl(f: Fields) -> Tower:
 
 
 def kimi(f: Fields) -> Tower:
-    """MoonViT (Kimi-VL, K2.5): a plane of positions."""
-    hidden = f.count("hidden_size")
-    heads, head_dim = heads_of(f, hidden)
+    """MoonViT (Kimi-VL, K2.5): a plane of positions. Files written before the library knew it spell the fields with `vt_`."""
+    hidden = f.count("vt_hidden_size", "hidden_size")
+    heads, head_dim = divided(f, hidden, "vt_num_attention_heads", "num_attention_heads")
     places = table("positions", f.count("pos_emb_height", "init_pos_emb_height") * f.count("pos_emb_width", "init_pos_emb_width"), hidden)
-    block = layer(heads, head_dim, f.count("intermediate_size"))
-    return tower(hidden, [("layer", block)] * depth(f), extra=(patches(f, hidden, bias=True), places))
+    block = layer(heads, head_dim, f.count("vt_intermediate_size", "intermediate_size"))
+    layers = f.count("vt_num_hidden_layers", "num_hidden_layers")
+    return tower(hidden, [("layer", block)] * layers, extra=(patches(f, hidden, bias=True), places))
 
 
 def ovis2(f: Fields) -> Tower:
@@ -379,6 +385,6 @@ READERS: dict[str, Reader] = {
     "qwen3_vl_vision": qwen3_stacked, "qwen3_vl_moe_vision": qwen3_stacked, "qwen3_omni_moe_vision_encoder": qwen3_stacked,
     "qwen3_5_vision": qwen3, "qwen3_5_moe_vision": qwen3, "glm4v_vision": glm4v, "glm4v_moe_vision": glm4v, "glm_ocr_vision": glm_ocr,
     "llama4_vision_model": llama4, "mllama_vision_model": mllama, "gemma4_vision": gemma4, "internvl_vision": internvl,
-    "qianfan_ocr_vision": internvl, "kimi_k25_vision": kimi, "ovis2_vision": ovis2, "hunyuan_vl_vision": hunyuan,
+    "qianfan_ocr_vision": internvl, "kimi_k25_vision": kimi, "moonvit": kimi, "ovis2_vision": ovis2, "hunyuan_vl_vision": hunyuan,
     "got_ocr2_vision": sam, "sam_vision_model": sam, "minicpmv4_6_vision": minicpm, "minicpmv4_7_vision": minicpm, "minicpm_ocr_vision": minicpm,
 }  # fmt: skip

@@ -1,0 +1,1 @@
+"""Measurements and known values: reading case files, predicting each case, comparing."""

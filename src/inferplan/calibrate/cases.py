@@ -1,0 +1,93 @@
+"""Case files: one row per measured quantity (long form) or per run with a column per quantity (wide form). Knows no prediction.
+
+Columns that are not known are kept and can be grouped by. `model` may be a path relative to the case file.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inferplan.errors import SpecError
+from inferplan.specs.document import read_text
+
+MAX_CASE_BYTES = 256 * 1024 * 1024
+QUANTITIES = (
+    "params", "active_params", "kv_bytes_per_token", "kv_bytes_per_token_unbounded", "state_bytes_per_sequence", "weight_bytes",
+    "tpot_s", "ttft_s", "itl_s", "e2e_s", "decode_tokens_per_s", "prefill_tokens_per_s", "output_tokens_per_s", "total_tokens_per_s",
+    "requests_per_s", "weight_bytes_per_gpu", "kv_cache_bytes_per_gpu", "kv_cache_tokens", "max_concurrency",
+)  # fmt: skip
+SCALES = {"": 1.0, "B": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30,
+          "tok/s": 1.0, "tokens/s": 1.0, "tokens": 1.0, "1/s": 1.0, "params": 1.0}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One known value of one quantity, with the row it stands in."""
+
+    name: str
+    quantity: str
+    value: float
+    row: dict[str, str]
+    folder: Path
+
+    def text(self, column: str) -> str | None:
+        """A column's text, None where absent or blank."""
+        return self.row.get(column) or None
+
+
+def read_cases(path: str | Path) -> tuple[list[Case], list[str]]:
+    """The cases of a file and its own columns, in order.
+
+    Raises SpecError for a file that is not a CSV with a `model` column and at least one known quantity.
+    """
+    place = Path(path)
+    table = csv.DictReader(io.StringIO(read_text(place, limit=MAX_CASE_BYTES)), restkey="_more")
+    columns = [c for c in table.fieldnames or [] if c]
+    if len(set(columns)) != len(columns):
+        raise SpecError("stands twice among the columns", file=place, field=next(c for c in columns if columns.count(c) > 1))
+    if "model" not in columns:
+        raise SpecError("has no column 'model'", file=place)
+    long = {"quantity", "value"} <= set(columns)
+    wide = [q for q in QUANTITIES if q in columns]
+    if not long and not wide:
+        raise SpecError("has neither columns 'quantity' and 'value' nor a column named by a quantity", file=place)
+    try:
+        cases = [case for number, row in enumerate(table, start=2) for case in _of_row(row, number, long, wide, place)]
+    except csv.Error as e:
+        raise SpecError(f"is not a CSV file that can be read: {e}", file=place) from None
+    return cases, columns
+
+
+def _of_row(row: dict[str, Any], line: int, long: bool, wide: list[str], place: Path) -> Iterator[Case]:
+    if "_more" in row:
+        raise SpecError("has more cells than columns", file=place, field=f"line {line}")
+    cells = {k: (v or "").strip() for k, v in row.items()}
+    name = cells.get("case") or str(line - 1)
+    if long and cells["quantity"]:
+        yield Case(name, cells["quantity"], _number(cells, "value", line, place) * _scale(cells, line, place), cells, place.parent)
+    for quantity in wide:
+        if cells[quantity]:
+            yield Case(name, quantity, _number(cells, quantity, line, place), cells, place.parent)
+
+
+def _number(cells: dict[str, str], column: str, line: int, place: Path) -> float:
+    try:
+        value = float(cells[column])
+    except ValueError:
+        raise SpecError("must be a number", file=place, field=f"line {line}, {column}", value=cells[column]) from None
+    if not math.isfinite(value) or value < 0:
+        raise SpecError("must be finite and not negative", file=place, field=f"line {line}, {column}", value=cells[column])
+    return value
+
+
+def _scale(cells: dict[str, str], line: int, place: Path) -> float:
+    unit = cells.get("unit", "")
+    if unit not in SCALES:
+        raise SpecError(f"is not one of {', '.join(u for u in SCALES if u)}", file=place, field=f"line {line}, unit", value=unit)
+    return SCALES[unit]
