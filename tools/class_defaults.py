@@ -10,7 +10,8 @@ from pathlib import Path
 
 table = json.loads(Path(sys.argv[1]).read_text())
 DROP = ("hidden_act", "hidden_activation", "rope_parameters", "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "activation", "output_router_logits",
-        "final_logit_softcapping", "attn_logit_softcapping", "pretraining_tp", "norm_topk_prob", "topk_group", "n_group", "routed_scaling_factor", "rope_theta")  # fmt: skip
+        "final_logit_softcapping",
+        "attn_logit_softcapping", "pretraining_tp", "norm_topk_prob", "topk_group", "n_group", "routed_scaling_factor", "rope_theta")  # fmt: skip
 
 
 def flat(value):

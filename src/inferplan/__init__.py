@@ -1,0 +1,63 @@
+"""inferplan: roofline performance calculator and capacity planner for LLM inference.
+
+What a notebook imports; nothing else is public. Names load when they are first used.
+
+>>> import inferplan as ip
+>>> found = ip.estimate(ip.model("7b"), ip.hardware("a100"), ip.precision("fp16"), input_tokens=1024, output_tokens=256)
+>>> round(found.tpot_s * 1e3, 1)
+6.8
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from inferplan.engine.cache_bytes import kv_bytes_per_token, kv_bytes_per_token_unbounded, sequence_bytes, state_bytes_per_sequence
+    from inferplan.engine.segment import Segment
+    from inferplan.engine.step import Step, decode, prefill, step
+    from inferplan.errors import DoesNotFit, InferplanError, NotFound, SpecError, Unsupported
+    from inferplan.deployment import Estimate, estimate
+    from inferplan.memory.fit import Fit, fit
+    from inferplan.memory.weights import weight_bytes, weight_bytes_by_part
+    from inferplan.names import hardware, model, precision
+    from inferplan.ops.moe import distinct_experts
+    from inferplan.specs.counts import Counts, counts
+    from inferplan.specs.hardware import Accelerator
+    from inferplan.specs.model import Model
+    from inferplan.specs.precision import Precision
+
+__version__ = "0.1.0"
+
+_PLACES = {
+    "engine.cache_bytes": ("kv_bytes_per_token", "kv_bytes_per_token_unbounded", "sequence_bytes", "state_bytes_per_sequence"),
+    "engine.segment": ("Segment",),
+    "engine.step": ("Step", "decode", "prefill", "step"),
+    "errors": ("DoesNotFit", "InferplanError", "NotFound", "SpecError", "Unsupported"),
+    "deployment": ("Estimate", "estimate"),
+    "memory.fit": ("Fit", "fit"),
+    "memory.weights": ("weight_bytes", "weight_bytes_by_part"),
+    "names": ("hardware", "model", "precision"),
+    "ops.moe": ("distinct_experts",),
+    "specs.counts": ("Counts", "counts"),
+    "specs.hardware": ("Accelerator",),
+    "specs.model": ("Model",),
+    "specs.precision": ("Precision",),
+}
+_WHERE = {name: module for module, names in _PLACES.items() for name in names}
+__all__ = [
+    "Accelerator", "Counts", "DoesNotFit", "Estimate", "Fit", "InferplanError", "Model", "NotFound", "Precision", "Segment", "SpecError", "Step",
+    "Unsupported", "counts", "decode", "distinct_experts", "estimate", "fit", "hardware", "kv_bytes_per_token", "kv_bytes_per_token_unbounded",
+    "model", "precision", "prefill", "sequence_bytes", "state_bytes_per_sequence", "step", "weight_bytes", "weight_bytes_by_part",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'inferplan' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"inferplan.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

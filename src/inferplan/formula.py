@@ -18,7 +18,15 @@ import numpy as np
 P = ParamSpec("P")
 R = TypeVar("R")
 
-NAMESPACE = {"where": np.where, "minimum": np.minimum, "maximum": np.maximum, "floor": np.floor, "ceil": np.ceil, "log2": np.log2, "abs": np.abs}
+NAMESPACE = {
+    "where": np.where,
+    "minimum": np.minimum,
+    "maximum": np.maximum,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "log2": np.log2,
+    "abs": np.abs,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,44 @@ from inferplan.specs.document import read_text
 
 MAX_CASE_BYTES = 256 * 1024 * 1024
 QUANTITIES = (
-    "params", "active_params", "kv_bytes_per_token", "kv_bytes_per_token_unbounded", "state_bytes_per_sequence", "weight_bytes",
-    "tpot_s", "ttft_s", "itl_s", "e2e_s", "decode_tokens_per_s", "prefill_tokens_per_s", "output_tokens_per_s", "total_tokens_per_s",
-    "requests_per_s", "weight_bytes_per_gpu", "kv_cache_bytes_per_gpu", "kv_cache_tokens", "max_concurrency",
-)  # fmt: skip
-SCALES = {"": 1.0, "B": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30,
-          "tok/s": 1.0, "tokens/s": 1.0, "tokens": 1.0, "1/s": 1.0, "params": 1.0}  # fmt: skip
+    "params",
+    "active_params",
+    "kv_bytes_per_token",
+    "kv_bytes_per_token_unbounded",
+    "state_bytes_per_sequence",
+    "weight_bytes",
+    "tpot_s",
+    "ttft_s",
+    "itl_s",
+    "e2e_s",
+    "decode_tokens_per_s",
+    "prefill_tokens_per_s",
+    "output_tokens_per_s",
+    "total_tokens_per_s",
+    "requests_per_s",
+    "weight_bytes_per_gpu",
+    "kv_cache_bytes_per_gpu",
+    "kv_cache_tokens",
+    "max_concurrency",
+)
+SCALES = {
+    "": 1.0,
+    "B": 1.0,
+    "s": 1.0,
+    "ms": 1e-3,
+    "us": 1e-6,
+    "kB": 1e3,
+    "MB": 1e6,
+    "GB": 1e9,
+    "KiB": 2.0**10,
+    "MiB": 2.0**20,
+    "GiB": 2.0**30,
+    "tok/s": 1.0,
+    "tokens/s": 1.0,
+    "tokens": 1.0,
+    "1/s": 1.0,
+    "params": 1.0,
+}
 
 
 @dataclass(frozen=True, slots=True)

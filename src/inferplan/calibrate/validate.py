@@ -45,9 +45,16 @@ class Outcome:
         own = {k: v for k, v in self.case.row.items() if k not in COLUMNS}
         exact = self.predicted
         return {
-            "case": self.case.name, "quantity": self.case.quantity, "value": self.case.value, "predicted": exact, "low": exact, "high": exact,
-            "error": self.error, "refused": self.refused, **own,
-        }  # fmt: skip
+            "case": self.case.name,
+            "quantity": self.case.quantity,
+            "value": self.case.value,
+            "predicted": exact,
+            "low": exact,
+            "high": exact,
+            "error": self.error,
+            "refused": self.refused,
+            **own,
+        }
 
 
 def outcomes(cases: Iterable[Case], *, progress: Callable[[int], None] | None = None) -> list[Outcome]:
@@ -123,9 +130,15 @@ def summary(found: Iterable[Outcome]) -> Summary:
     sizes = [abs(e) for e in errors]
     within = {f"{p}": sum(s <= p for s in sizes) / len(sizes) if sizes else 0.0 for p in (0.005, 0.1, 0.2, 0.3)}
     return Summary(
-        len(rows), len(errors), sum(s == 0 for s in sizes), median(sizes) if sizes else None, mean(sizes) if sizes else None,
-        max(sizes) if sizes else None, median(errors) if errors else None, within,
-    )  # fmt: skip
+        len(rows),
+        len(errors),
+        sum(s == 0 for s in sizes),
+        median(sizes) if sizes else None,
+        mean(sizes) if sizes else None,
+        max(sizes) if sizes else None,
+        median(errors) if errors else None,
+        within,
+    )
 
 
 def grouped(found: Iterable[Outcome], columns: Iterable[str]) -> dict[tuple[str, ...], Summary]:

@@ -15,7 +15,9 @@ app = typer.Typer(add_completion=False)
 def estimate(
     model: Annotated[str, typer.Option("--model", "-m", help="Catalog name, Hub id, or a path to YAML, config.json, GGUF or a folder.")],
     gpu: Annotated[str, typer.Option("--gpu", "-g", help="Name, alias or path of an accelerator.")],
-    dtype: Annotated[str, typer.Option("--dtype", "-d", help="Precision of the weights: bf16, fp8, awq, q4_k_m ...; auto: as the checkpoint.")] = "auto",
+    dtype: Annotated[
+        str, typer.Option("--dtype", "-d", help="Precision of the weights: bf16, fp8, awq, q4_k_m ...; auto: as the checkpoint.")
+    ] = "auto",
     kv_dtype: Annotated[str, typer.Option("--kv-dtype", help="Format of the KV cache; auto: as the precision says.")] = "auto",
     batch: Annotated[int, typer.Option("--batch", "-b", help="Sequences decoded together.")] = 1,
     isl: Annotated[int, typer.Option("--isl", help="Input tokens per request.")] = 1024,
@@ -25,7 +27,7 @@ def estimate(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also where a decode step goes.")] = False,
 ) -> int:
     """Memory, bytes per token and the ideal roofline of prefill and decode for a model on one part."""
-    from inferplan.estimate import estimate as estimated
+    from inferplan.deployment import estimate as estimated
     from inferplan.readers.opening import open_model
     from inferplan.report import files
     from inferplan.report.estimates import record, show_estimate
@@ -34,7 +36,9 @@ def estimate(
     from inferplan.specs.precision import Precision
 
     opened = open_model(model)
-    precision = Precision.named(opened.precision or opened.model.dtype if dtype == "auto" else dtype, kv=None if kv_dtype == "auto" else kv_dtype)
+    precision = Precision.named(
+        opened.precision or opened.model.dtype if dtype == "auto" else dtype, kv=None if kv_dtype == "auto" else kv_dtype
+    )
     part = Accelerator.find(gpu)
     for option, value in (("--isl", isl), ("--osl", osl), ("--batch", batch)):
         if value < 1:

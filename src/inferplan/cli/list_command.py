@@ -22,7 +22,9 @@ class Kind(StrEnum):
 @app.command(name="list")
 def listed(
     kind: Annotated[Kind, typer.Argument(help="hardware, models, formats or engines")],
-    pattern: Annotated[str | None, typer.Argument(metavar="[FILTER]", help="Keep what contains this text in its name, title, group or aliases.")] = None,
+    pattern: Annotated[
+        str | None, typer.Argument(metavar="[FILTER]", help="Keep what contains this text in its name, title, group or aliases.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     csv: Annotated[str | None, typer.Option("--csv", help="Write CSV to FILE.")] = None,
 ) -> int:
@@ -56,8 +58,13 @@ def _formats() -> list[dict[str, Any]]:
     from inferplan.specs.precision import library, named_format
 
     held = library()
-    rows = [{"name": p.name, "title": p.title or p.name, "group": "precision", "aliases": ", ".join(p.aliases)} for p in dict.fromkeys(held.presets.values())]
-    rows += [{"name": m.name, "title": f"GGUF {m.name.upper()}", "group": "GGUF mix", "aliases": ""} for m in dict.fromkeys(held.mixes.values())]
+    rows = [
+        {"name": p.name, "title": p.title or p.name, "group": "precision", "aliases": ", ".join(p.aliases)}
+        for p in dict.fromkeys(held.presets.values())
+    ]
+    rows += [
+        {"name": m.name, "title": f"GGUF {m.name.upper()}", "group": "GGUF mix", "aliases": ""} for m in dict.fromkeys(held.mixes.values())
+    ]
     for use, group in (("weights", "weights"), ("kv", "KV cache")):
         found = dict.fromkeys(named_format(name, use) for name in held.names(use))  # type: ignore[arg-type]
         rows += [{"name": f.name, "title": f.title, "group": f"{group}: {f.family}", "aliases": ", ".join(f.aliases)} for f in found]

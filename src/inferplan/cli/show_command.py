@@ -18,7 +18,7 @@ class Kind(StrEnum):
 
     hardware = "hardware"
     model = "model"
-    format = "format"
+    precision = "precision"
 
 
 @app.command()
@@ -29,7 +29,11 @@ def show(
 ) -> int:
     """Show every number of a part, a model or a format, with its source."""
     tried: list[str] = []
-    order: dict[Kind, Callable[[str], tuple[Any, Callable[..., None]]]] = {Kind.hardware: _hardware, Kind.model: _model, Kind.format: _format}
+    order: dict[Kind, Callable[[str], tuple[Any, Callable[..., None]]]] = {
+        Kind.hardware: _hardware,
+        Kind.model: _model,
+        Kind.precision: _format,
+    }
     for one, opened in order.items():
         if kind is not None and one is not kind:
             continue

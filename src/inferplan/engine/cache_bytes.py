@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from inferplan.ops import Numeric
 from inferplan.specs.cache import CacheEntry
 from inferplan.specs.model import Model
@@ -47,7 +49,7 @@ def kept_entries(entry: CacheEntry, tokens: Numeric) -> Numeric:
     if entry.fixed_tokens is not None:
         return entry.fixed_tokens + 0 * tokens
     whole = tokens // entry.every
-    return whole if entry.window is None else (whole + entry.window - abs(whole - entry.window)) / 2
+    return whole if entry.window is None else np.minimum(whole, entry.window)
 
 
 def kv_bytes_per_token(model: Model, precision: Precision, *, kinds: Iterable[str] = (*GROWING, *WINDOWED)) -> Numeric:

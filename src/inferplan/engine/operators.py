@@ -121,9 +121,7 @@ def _block(run: Pass, block: Block, count: int, hidden: int) -> list[Op]:
 
 
 def _times(op: Op, count: int) -> Op:
-    return replace(
-        op, flops=op.flops * count, weight_bytes=op.weight_bytes * count, kv_bytes=op.kv_bytes * count, count=op.count * count
-    )
+    return replace(op, flops=op.flops * count, weight_bytes=op.weight_bytes * count, kv_bytes=op.kv_bytes * count, count=op.count * count)
 
 
 def _positions(run: Pass, block: Block, w: Weight) -> Numeric:
@@ -244,7 +242,15 @@ def _attention(run: Pass, m: Attention, traffic: Numeric) -> Iterator[Op]:
         pairs = pairs_of(run, _selected(run, m.indexer, float(m.window or np.inf)), m.chunk)
     if m.indexer and m.indexer.own:
         yield _index(run, m.indexer, m.cache()[-1])
-    yield Op("scores", "attention", m.part, "bf16", attention_flops(m.heads, m.head_dim, m.value_dim, pairs) * 1.0, 0.0, _borrowed(run, m, traffic))
+    yield Op(
+        "scores",
+        "attention",
+        m.part,
+        "bf16",
+        attention_flops(m.heads, m.head_dim, m.value_dim, pairs) * 1.0,
+        0.0,
+        _borrowed(run, m, traffic),
+    )
 
 
 def _borrowed(run: Pass, m: Attention, traffic: Numeric) -> Numeric:

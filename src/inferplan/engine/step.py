@@ -85,9 +85,7 @@ def _sum(values: object) -> Numeric:
     return total
 
 
-def step(
-    model: Model, hardware: Accelerator, precision: Precision, *segments: Segment, convention: Convention = ALGORITHM
-) -> Step:
+def step(model: Model, hardware: Accelerator, precision: Precision, *segments: Segment, convention: Convention = ALGORITHM) -> Step:
     """One pass over segments that share it: prefill, decode, or both at once."""
     return Step(tuple(operators(model, precision, segments, convention)), hardware)
 

@@ -1,4 +1,4 @@
-"""Does it fit one device: weights and caches against the memory the driver offers. Knows no engine's reserve; that is a lower bound of need."""
+"""Does it fit one device: weights and caches against the memory the driver offers. Knows no engine's reserve: a lower bound of need."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ class Fit:
         """How many such sequences fit beside the weights, at the ideal size of their caches; infinite where one keeps nothing."""
         with np.errstate(divide="ignore", invalid="ignore"):
             room = np.floor((self.usable_bytes - self.weight_bytes) / np.asarray(self.sequence_bytes, dtype=float))
-        return np.maximum(np.where(np.asarray(self.sequence_bytes) > 0, room, np.inf if self.usable_bytes >= self.weight_bytes else 0.0), 0.0)
+        return np.maximum(
+            np.where(np.asarray(self.sequence_bytes) > 0, room, np.inf if self.usable_bytes >= self.weight_bytes else 0.0), 0.0
+        )
 
 
 def fit(model: Model, hardware: Accelerator, precision: Precision, *, tokens: Numeric, batch: Numeric = 1) -> Fit:

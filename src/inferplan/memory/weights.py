@@ -34,7 +34,9 @@ def _by_part(model: Model, precision: Precision, mtp: bool) -> tuple[tuple[str, 
     for w in model.mtp_weights() if mtp else ():
         found["mtp"] = found.get("mtp", 0.0) + _plain_bytes(precision, "mtp", w)
     if mtp and model.mtp and model.mtp.stored_copies:
-        table = precision.format_of("embedding").bytes(model.vocab, model.hidden) + precision.format_of("head").bytes(model.vocab, model.hidden)
+        table = precision.format_of("embedding").bytes(model.vocab, model.hidden) + precision.format_of("head").bytes(
+            model.vocab, model.hidden
+        )
         found["mtp"] += model.mtp.modules * float(table)
     return tuple(found.items())
 

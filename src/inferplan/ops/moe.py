@@ -6,7 +6,9 @@ from inferplan.formula import formula
 from inferplan.ops import Numeric
 
 
-@formula("experts * (1 - (1 - top_k / experts) ** tokens)", unit="experts", ref="expected distinct experts under uniform independent routing")
+@formula(
+    "experts * (1 - (1 - top_k / experts) ** tokens)", unit="experts", ref="expected distinct experts under uniform independent routing"
+)
 def distinct_experts(experts: Numeric, top_k: Numeric, tokens: Numeric) -> Numeric:
     """Expected number of experts that at least one of `tokens` tokens uses.
 

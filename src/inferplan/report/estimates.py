@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferplan.deployment import Estimate
 from inferplan.engine.step import Step
-from inferplan.estimate import Estimate
 from inferplan.report.screen import table
 from inferplan.units import show, significant
 
@@ -20,24 +20,47 @@ SCHEMA = "inferplan/estimate/1"
 def record(e: Estimate) -> dict[str, Any]:
     """The estimate under the glossary's keys, in base units."""
     return {
-        "schema": SCHEMA, "model": e.model.name, "hardware": e.hardware.name, "precision": e.precision.name, "kv_format": e.precision.kv.name,
-        "batch": e.batch, "input_tokens": e.input_tokens, "output_tokens": e.output_tokens, "params": e.counts.total,
-        "active_params": e.counts.active, "active_read_params": e.counts.active_read, "weight_bytes": e.fit.weight_bytes,
-        "weight_bytes_by_part": e.weight_parts, "kv_bytes_per_token": e.kv_bytes_per_token,
-        "kv_bytes_per_token_unbounded": e.kv_bytes_per_token_unbounded, "state_bytes_per_sequence": e.state_bytes_per_sequence,
-        "sequence_bytes": float(np.asarray(e.fit.sequence_bytes)), "needed_bytes": float(np.asarray(e.fit.needed_bytes)),
-        "usable_bytes": e.fit.usable_bytes, "left_bytes": float(np.asarray(e.fit.left_bytes)), "fits": bool(e.fit.fits),
-        "max_sequences": float(np.asarray(e.fit.sequences)), "bytes_per_token": e.bytes_per_token, "computed_in": e.computed_in,
-        "ttft_s": e.ttft_s, "tpot_s": e.tpot_s, "e2e_s": e.e2e_s, "decode_tokens_per_s": e.decode_tokens_per_s,
-        "output_tokens_per_s": e.batch * e.decode_tokens_per_s, "prefill": pass_record(e.prefill), "decode": pass_record(e.decode),
-        "efficiency": "ideal", "doubts": {name: str(q) for name, q in e.hardware.doubts().items()},
-    }  # fmt: skip
+        "schema": SCHEMA,
+        "model": e.model.name,
+        "hardware": e.hardware.name,
+        "precision": e.precision.name,
+        "kv_format": e.precision.kv.name,
+        "batch": e.batch,
+        "input_tokens": e.input_tokens,
+        "output_tokens": e.output_tokens,
+        "params": e.counts.total,
+        "active_params": e.counts.active,
+        "active_read_params": e.counts.active_read,
+        "weight_bytes": e.fit.weight_bytes,
+        "weight_bytes_by_part": e.weight_parts,
+        "kv_bytes_per_token": e.kv_bytes_per_token,
+        "kv_bytes_per_token_unbounded": e.kv_bytes_per_token_unbounded,
+        "state_bytes_per_sequence": e.state_bytes_per_sequence,
+        "sequence_bytes": float(np.asarray(e.fit.sequence_bytes)),
+        "needed_bytes": float(np.asarray(e.fit.needed_bytes)),
+        "usable_bytes": e.fit.usable_bytes,
+        "left_bytes": float(np.asarray(e.fit.left_bytes)),
+        "fits": bool(e.fit.fits),
+        "max_sequences": float(np.asarray(e.fit.sequences)),
+        "bytes_per_token": e.bytes_per_token,
+        "computed_in": e.computed_in,
+        "ttft_s": e.ttft_s,
+        "tpot_s": e.tpot_s,
+        "e2e_s": e.e2e_s,
+        "decode_tokens_per_s": e.decode_tokens_per_s,
+        "output_tokens_per_s": e.batch * e.decode_tokens_per_s,
+        "prefill": pass_record(e.prefill),
+        "decode": pass_record(e.decode),
+        "efficiency": "ideal",
+        "doubts": {name: str(q) for name, q in e.hardware.doubts().items()},
+    }
 
 
 def pass_record(step: Step) -> dict[str, Any]:
     """One pass; where it was evaluated over several contexts, the mean over them."""
     numbers = {
-        name: float(np.mean(getattr(step, name))) for name in ("flops", "weight_bytes", "kv_bytes", "bytes", "intensity", "memory_s", "compute_s", "floor_s")
+        name: float(np.mean(getattr(step, name)))
+        for name in ("flops", "weight_bytes", "kv_bytes", "bytes", "intensity", "memory_s", "compute_s", "floor_s")
     }
     return {**numbers, "bound": bound(step)}
 
@@ -66,7 +89,9 @@ def why(e: Estimate) -> str:
     for name, step in (("Prefill", e.prefill), ("Decode", e.decode)):
         rates = {op.rate for op in step.ops if op.rate not in ("none", "fp32") and op.kind == "matmul"}
         ridges = ", ".join(f"{significant(e.hardware.ridge(r))} ({e.hardware.computed_in(r)})" for r in sorted(rates, key=e.hardware.ridge))
-        lines.append(f"{name} is {bound(step)}-bound: {significant(float(np.mean(step.intensity)))} FLOP/B; the ridge is at {ridges} FLOP/B.")
+        lines.append(
+            f"{name} is {bound(step)}-bound: {significant(float(np.mean(step.intensity)))} FLOP/B; the ridge is at {ridges} FLOP/B."
+        )
     fallbacks = [f"{asked} is stored, {got} is computed" for asked, got in e.computed_in.items() if asked != got]
     return "\n".join([*lines, *(f"On this part {f}." for f in fallbacks)])
 
@@ -74,10 +99,17 @@ def why(e: Estimate) -> str:
 def show_estimate(e: Estimate, out: Console, *, asked_model: str, asked_gpu: str, verbose: bool = False) -> None:
     """The whole screen."""
     out.print(f"{e.model.title} on one {e.hardware.title}", style="bold")
-    out.print(table(("", ""), (
-        ("model", _resolved(asked_model, e.model.name)), ("gpu", _resolved(asked_gpu, e.hardware.name)), ("precision", e.precision.summary),
-        ("workload", f"{e.input_tokens:,} tokens in, {e.output_tokens:,} out, batch {e.batch:,}"),
-    )))  # fmt: skip
+    out.print(
+        table(
+            ("", ""),
+            (
+                ("model", _resolved(asked_model, e.model.name)),
+                ("gpu", _resolved(asked_gpu, e.hardware.name)),
+                ("precision", e.precision.summary),
+                ("workload", f"{e.input_tokens:,} tokens in, {e.output_tokens:,} out, batch {e.batch:,}"),
+            ),
+        )
+    )
     out.print("\n" + sentence(e))
     out.print(why(e))
     for found in (memory_table(e), time_table(e), *([parts_table(e)] if verbose else [])):
@@ -96,10 +128,18 @@ def memory_table(e: Estimate) -> Any:
     """Where the memory goes."""
     usable, each = e.fit.usable_bytes, float(np.asarray(e.fit.sequence_bytes))
     kv = e.batch * each
-    share = lambda x: f"{100 * x / usable:.1f} %"  # noqa: E731
+
+    def share(x: float) -> str:
+        return f"{100 * x / usable:.1f} %"
+
     rows = [
         ("weights", show(e.fit.weight_bytes, "B", binary=True), share(e.fit.weight_bytes), f"{e.counts.total:,} parameters"),
-        (f"cache of {e.batch:,} x {e.input_tokens + e.output_tokens:,} tokens", show(kv, "B", binary=True), share(kv), f"{e.kv_bytes_per_token:,.0f} B per token"),
+        (
+            f"cache of {e.batch:,} x {e.input_tokens + e.output_tokens:,} tokens",
+            show(kv, "B", binary=True),
+            share(kv),
+            f"{e.kv_bytes_per_token:,.0f} B per token",
+        ),
         ("left", show(float(np.asarray(e.fit.left_bytes)), "B", binary=True), share(float(np.asarray(e.fit.left_bytes))), ""),
         ("usable", show(usable, "B", binary=True), "100 %", e.hardware.usable.kind),
     ]
@@ -112,7 +152,17 @@ def time_table(e: Estimate) -> Any:
     for name, step in (("prefill", e.prefill), ("decode step", e.decode)):
         memory, compute = float(np.mean(step.memory_s)), float(np.mean(step.compute_s))
         moved, flops = float(np.mean(step.bytes)), float(np.mean(step.flops))
-        rows.append((name, show(max(memory, compute), "s"), bound(step), show(memory, "s"), show(compute, "s"), show(moved, "B"), show(flops, "FLOP")))
+        rows.append(
+            (
+                name,
+                show(max(memory, compute), "s"),
+                bound(step),
+                show(memory, "s"),
+                show(compute, "s"),
+                show(moved, "B"),
+                show(flops, "FLOP"),
+            )
+        )
     return table(("Time at the roof", "floor", "bound by", "memory", "compute", "bytes", "work"), rows, right=(1, 3, 4, 5, 6))
 
 

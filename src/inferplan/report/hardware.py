@@ -23,10 +23,20 @@ def record(part: Accelerator) -> dict[str, Any]:
         for field, q in part.numbers().items()
     }
     return {
-        "schema": SCHEMA, "name": part.name, "title": part.title, "vendor": part.vendor, "family": part.family, "architecture": part.architecture,
-        "aliases": list(part.aliases), "numbers": numbers, "computed_in": computed(part), "ridge": ridges(part), "domain": part.domain,
-        "sources": {k: s.model_dump() for k, s in part.sources.items()}, "notes": list(part.notes),
-    }  # fmt: skip
+        "schema": SCHEMA,
+        "name": part.name,
+        "title": part.title,
+        "vendor": part.vendor,
+        "family": part.family,
+        "architecture": part.architecture,
+        "aliases": list(part.aliases),
+        "numbers": numbers,
+        "computed_in": computed(part),
+        "ridge": ridges(part),
+        "domain": part.domain,
+        "sources": {k: s.model_dump() for k, s in part.sources.items()},
+        "notes": list(part.notes),
+    }
 
 
 def computed(part: Accelerator) -> dict[str, str | None]:
@@ -71,7 +81,10 @@ def show_hardware(part: Accelerator, out: Console, *, asked: str) -> None:
 
 def numbers_table(part: Accelerator) -> Any:
     """Each number with where it comes from; low confidence is marked."""
-    rows = [(field, str(q), q.source or "", q.kind, ("LOW" if q.confidence == "low" else q.confidence) or "", q.note or "") for field, q in part.numbers().items()]
+    rows = [
+        (field, str(q), q.source or "", q.kind, ("LOW" if q.confidence == "low" else q.confidence) or "", q.note or "")
+        for field, q in part.numbers().items()
+    ]
     return table(("Number", "value", "source", "kind", "confidence", "note"), rows, right=(1,))
 
 

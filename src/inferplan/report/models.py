@@ -1,11 +1,17 @@
-"""A model on a screen and as a record: counts, layers, caches, weights in common precisions, with the article's rule beside the exact figure."""
+"""A model on a screen and as a record: counts, layers, caches, weights in common precisions. Knows no equation."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from inferplan.engine.cache_bytes import entry_bytes, kv_bytes_per_token, kv_bytes_per_token_unbounded, state_bytes, state_bytes_per_sequence
+from inferplan.engine.cache_bytes import (
+    entry_bytes,
+    kv_bytes_per_token,
+    kv_bytes_per_token_unbounded,
+    state_bytes,
+    state_bytes_per_sequence,
+)
 from inferplan.memory.weights import weight_bytes
 from inferplan.report.screen import table
 from inferplan.specs.counts import Counts, counts
@@ -25,15 +31,31 @@ def record(model: Model) -> dict[str, Any]:
     """The model under the glossary's keys, in base units; caches at bf16."""
     c, bf16 = counts(model), Precision.named("bf16")
     return {
-        "schema": SCHEMA, "name": model.name, "title": model.title, "family": model.family, "architecture": model.architecture,
-        "params": c.total, "active_params": c.active, "active_read_params": c.active_read, "counts": _counts(c), "hidden": model.hidden,
-        "vocab": model.vocab, "layers": len(model.order), "layer_order": model.layers, "context": model.context, "dtype": model.dtype,
-        "kv_bytes_per_token": kv_bytes_per_token(model, bf16), "kv_bytes_per_token_unbounded": kv_bytes_per_token_unbounded(model, bf16),
-        "state_bytes_per_sequence": state_bytes_per_sequence(model, bf16), "caches": [_cache(n, e, model) for n, e in model.cache()],
+        "schema": SCHEMA,
+        "name": model.name,
+        "title": model.title,
+        "family": model.family,
+        "architecture": model.architecture,
+        "params": c.total,
+        "active_params": c.active,
+        "active_read_params": c.active_read,
+        "counts": _counts(c),
+        "hidden": model.hidden,
+        "vocab": model.vocab,
+        "layers": len(model.order),
+        "layer_order": model.layers,
+        "context": model.context,
+        "dtype": model.dtype,
+        "kv_bytes_per_token": kv_bytes_per_token(model, bf16),
+        "kv_bytes_per_token_unbounded": kv_bytes_per_token_unbounded(model, bf16),
+        "state_bytes_per_sequence": state_bytes_per_sequence(model, bf16),
+        "caches": [_cache(n, e, model) for n, e in model.cache()],
         "weight_bytes": {p: weight_bytes(model, Precision.named(p)) for p in SHOWN},
-        "published": model.published.model_dump() if model.published else None, "sources": {k: s.model_dump() for k, s in model.sources.items()},
-        "checkpoints": model.checkpoints, "note": model.note,
-    }  # fmt: skip
+        "published": model.published.model_dump() if model.published else None,
+        "sources": {k: s.model_dump() for k, s in model.sources.items()},
+        "checkpoints": model.checkpoints,
+        "note": model.note,
+    }
 
 
 def _counts(c: Counts) -> dict[str, Any]:
@@ -44,9 +66,14 @@ def _counts(c: Counts) -> dict[str, Any]:
 def _cache(layers: int, entry: Any, model: Model) -> dict[str, Any]:
     bf16 = Precision.named("bf16")
     return {
-        "kind": entry.kind, "layers": layers, "bytes_per_entry": entry_bytes(entry, bf16), "tokens_per_entry": entry.every, "window": entry.window,
-        "fixed_tokens": entry.fixed_tokens, "state_bytes": state_bytes(entry, bf16, model.dtype),
-    }  # fmt: skip
+        "kind": entry.kind,
+        "layers": layers,
+        "bytes_per_entry": entry_bytes(entry, bf16),
+        "tokens_per_entry": entry.every,
+        "window": entry.window,
+        "fixed_tokens": entry.fixed_tokens,
+        "state_bytes": state_bytes(entry, bf16, model.dtype),
+    }
 
 
 def show_model(model: Model, out: Console, *, asked: str) -> None:
@@ -70,10 +97,25 @@ def facts_table(model: Model, c: Counts) -> Any:
     rows += [("read per decoded token", f"{c.active_read:,}")]
     if model.published:
         beyond = model.published.total - c.total
-        rows += [("published total", f"{model.published.total:,}" + (f"  ({beyond:+,}: {model.published.note})" if beyond and model.published.note else f"  ({beyond:+,})" if beyond else "  (equal)"))]
+        rows += [
+            (
+                "published total",
+                f"{model.published.total:,}"
+                + (
+                    f"  ({beyond:+,}: {model.published.note})"
+                    if beyond and model.published.note
+                    else f"  ({beyond:+,})"
+                    if beyond
+                    else "  (equal)"
+                ),
+            )
+        ]
     if c.mtp:
         rows += [("multi-token prediction", f"{c.mtp:,} more" + (f", and {c.mtp_copies:,} copied" if c.mtp_copies else ""))]
-    rows += [("width, vocabulary", f"{model.hidden:,}, {model.vocab:,} ({model.head} head)"), ("layers", f"{len(model.order)}: {model.layers}")]
+    rows += [
+        ("width, vocabulary", f"{model.hidden:,}, {model.vocab:,} ({model.head} head)"),
+        ("layers", f"{len(model.order)}: {model.layers}"),
+    ]
     rows += [("context", f"{model.context:,} tokens" if model.context else "not stated"), ("stored as", model.precision or model.dtype)]
     return table(("", ""), rows)
 
@@ -81,10 +123,19 @@ def facts_table(model: Model, c: Counts) -> Any:
 def parts_table(c: Counts) -> Any:
     """Parameters by what they are for."""
     names = {
-        "embedding": c.embedding, "per-layer tables, positions": c.aux_embedding, "attention": c.attention, "recurrent": c.recurrent, "feed-forward": c.mlp,
-        "router": c.router, "shared experts": c.shared_expert, "routed experts": c.experts, "norms": c.norm, "head": c.head + c.head_bias,
-        "vision and audio": c.vision, "other": c.other,
-    }  # fmt: skip
+        "embedding": c.embedding,
+        "per-layer tables, positions": c.aux_embedding,
+        "attention": c.attention,
+        "recurrent": c.recurrent,
+        "feed-forward": c.mlp,
+        "router": c.router,
+        "shared experts": c.shared_expert,
+        "routed experts": c.experts,
+        "norms": c.norm,
+        "head": c.head + c.head_bias,
+        "vision and audio": c.vision,
+        "other": c.other,
+    }
     rows = [(name, f"{n:,}", f"{100 * n / c.total:.2f} %") for name, n in names.items() if n]
     return table(("Parameters", "count", "share"), rows, right=(1, 2))
 
@@ -114,7 +165,14 @@ def cache_table(model: Model) -> Any:
         limit = f"last {row['window']:,}" if row["window"] else f"{row['fixed_tokens']:,} fixed" if row["fixed_tokens"] else ""
         rows.append((row["kind"], row["layers"], keeps, limit))
     bf16 = Precision.named("bf16")
-    rows.append(("all layers", len(model.order), f"{kv_bytes_per_token(model, bf16):,.0f} B per token", f"{kv_bytes_per_token_unbounded(model, bf16):,.0f} B beyond windows"))
+    rows.append(
+        (
+            "all layers",
+            len(model.order),
+            f"{kv_bytes_per_token(model, bf16):,.0f} B per token",
+            f"{kv_bytes_per_token_unbounded(model, bf16):,.0f} B beyond windows",
+        )
+    )
     state = state_bytes_per_sequence(model, bf16)
     if state:
         rows.append(("", "", f"{state:,.0f} B state per sequence", ""))

@@ -23,7 +23,9 @@ def console(*, error: bool = False) -> Console:
     tty = stream.isatty()
     width = shutil.get_terminal_size((PIPED, 40)).columns if tty or "COLUMNS" in os.environ else PIPED
     plain = not tty or "NO_COLOR" in os.environ
-    return Console(file=stream, width=min(max(width, NARROWEST), WIDEST), no_color=plain, highlight=False, emoji=False, markup=False, soft_wrap=False)
+    return Console(
+        file=stream, width=min(max(width, NARROWEST), WIDEST), no_color=plain, highlight=False, emoji=False, markup=False, soft_wrap=False
+    )
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, right: Iterable[int] = ()) -> Table:
@@ -35,7 +37,13 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str |
     numbers = set(right)
     bare = not any(columns)
     found = Table(
-        box=None if bare else box.SIMPLE_HEAD, show_header=not bare, title=title, title_justify="left", title_style="bold", pad_edge=False, show_edge=False
+        box=None if bare else box.SIMPLE_HEAD,
+        show_header=not bare,
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        pad_edge=False,
+        show_edge=False,
     )
     for i, column in enumerate(columns):
         found.add_column(column, justify="right" if i in numbers else "left", overflow="fold")

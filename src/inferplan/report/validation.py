@@ -28,7 +28,9 @@ def show_validation(found: list[Outcome], by: list[str], out: Console) -> None:
     out.print(f"{whole.predicted:,} of {whole.rows:,} rows predicted, {whole.exact:,} of them exact.", style="bold")
     rows = [(*key, *_cells(s)) for key, s in grouped(found, by).items()]
     head = (*by, "rows", "predicted", "exact", "median error", "mean", "worst", "within 0.5 %")
-    out.print(table(head, [*rows, *([("all", *[""] * (len(by) - 1), *_cells(whole))] if len(rows) > 1 else [])], right=range(len(by), len(head))))
+    out.print(
+        table(head, [*rows, *([("all", *[""] * (len(by) - 1), *_cells(whole))] if len(rows) > 1 else [])], right=range(len(by), len(head)))
+    )
     reasons = Counter(o.refused for o in found if o.refused)
     for reason, count in reasons.most_common(10):
         out.print(f"refused {count}: {reason}")
@@ -36,7 +38,18 @@ def show_validation(found: list[Outcome], by: list[str], out: Console) -> None:
         out.print(f"and {len(reasons) - 10} more reasons: see --csv")
 
 
+def _percent(x: float | None) -> str:
+    return "" if x is None else f"{100 * x:.3g} %"
+
+
 def _cells(s: Summary) -> tuple[str, ...]:
-    percent = lambda x: "" if x is None else f"{100 * x:.3g} %"  # noqa: E731
-    inside = percent(s.within["0.005"]) if s.predicted else ""
-    return (f"{s.rows:,}", f"{s.predicted:,}", f"{s.exact:,}", percent(s.median_error), percent(s.mean_error), percent(s.worst_error), inside)
+    inside = _percent(s.within["0.005"]) if s.predicted else ""
+    return (
+        f"{s.rows:,}",
+        f"{s.predicted:,}",
+        f"{s.exact:,}",
+        _percent(s.median_error),
+        _percent(s.mean_error),
+        _percent(s.worst_error),
+        inside,
+    )

@@ -12,7 +12,15 @@ from inferplan.specs.weights import Part, Use, Weight, linear, vector
 
 
 def feed_forward(
-    part: Part, inputs: int, width: int, *, gated: bool, bias: bool = False, copies: int = 1, use: Use = "matmul", outputs: int | None = None
+    part: Part,
+    inputs: int,
+    width: int,
+    *,
+    gated: bool,
+    bias: bool = False,
+    copies: int = 1,
+    use: Use = "matmul",
+    outputs: int | None = None,
 ) -> list[Weight]:
     """Up (twice when gated) and down projections of `copies` equal feed-forward blocks."""
     up = linear("gate_up" if gated else "up", part, inputs, width * (2 if gated else 1), bias=bias, copies=copies, use=use)

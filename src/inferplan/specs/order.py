@@ -19,7 +19,8 @@ def expand(text: str) -> tuple[str, ...]:
     >>> expand("dense + (local*2 + global)*2")
     ('dense', 'local', 'local', 'global', 'local', 'local', 'global')
     """
-    tokens, at = [], 0
+    tokens: list[str] = []
+    at = 0
     text = text.strip()
     while at < len(text):
         match = _TOKEN.match(text, at)

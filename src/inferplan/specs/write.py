@@ -4,12 +4,36 @@ from __future__ import annotations
 
 from typing import Any
 
-from inferplan.specs.model import Model
+from inferplan.specs.model import Model, Stack
 
 _ORDER = (
-    "name", "title", "aliases", "checkpoints", "family", "architecture", "sources", "published", "total", "note", "context", "dtype", "precision",
-    "hidden", "vocab", "head", "head_bias", "embedding_width", "positions", "layers", "blocks", "norms", "norm_bias", "extra", "mtp", "towers",
-)  # fmt: skip
+    "name",
+    "title",
+    "aliases",
+    "checkpoints",
+    "family",
+    "architecture",
+    "sources",
+    "published",
+    "total",
+    "note",
+    "context",
+    "dtype",
+    "precision",
+    "hidden",
+    "vocab",
+    "head",
+    "head_bias",
+    "embedding_width",
+    "positions",
+    "layers",
+    "blocks",
+    "norms",
+    "norm_bias",
+    "extra",
+    "mtp",
+    "towers",
+)
 _WIDTH = 140
 _BLOCK = {"mixer", "mixers", "ffn", "ffns", "layers"}
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+()* ")
@@ -48,11 +72,13 @@ def _singular(block: dict[str, Any]) -> dict[str, Any]:
 
 def _pieces(data: dict[str, Any], model: Model) -> list[tuple[dict[str, Any], str]]:
     """Every mixer and feed-forward mapping with its kind, which a dump without defaults leaves out."""
-    found = []
-    for stack, spec in ((data, model), *((data["towers"][n], t) for n, t in model.towers.items() if "towers" in data)):
+    found: list[tuple[dict[str, Any], str]] = []
+    stacks: list[tuple[dict[str, Any], Stack]] = [(data, model)]
+    stacks += [(data["towers"][n], t) for n, t in model.towers.items()]
+    for stack, spec in stacks:
         for name, block in stack["blocks"].items():
             written = [p for key in ("mixer", "mixers", "ffn", "ffns") for p in _as_list(block.get(key))]
-            pieces = (*spec.blocks[name].mixers, *spec.blocks[name].ffns)  # type: ignore[attr-defined]
+            pieces = (*spec.blocks[name].mixers, *spec.blocks[name].ffns)
             found += [(w, p.kind) for w, p in zip(written, pieces, strict=True)]
     return found
 
@@ -66,7 +92,11 @@ def _entry(key: str, value: Any, depth: int) -> list[str]:
     pad = "  " * depth
     flow = f"{pad}{_text(key)}: {_flow(value)}"
     nested = isinstance(value, dict) and (key in ("sources", "blocks", "towers", "checkpoints") or bool(_BLOCK & set(value)))
-    if not isinstance(value, (dict, list, tuple)) or (len(flow) <= _WIDTH and not nested and depth > 0) or (not nested and len(flow) <= 100):
+    if (
+        not isinstance(value, (dict, list, tuple))
+        or (len(flow) <= _WIDTH and not nested and depth > 0)
+        or (not nested and len(flow) <= 100)
+    ):
         return [flow]
     lines = [f"{pad}{_text(key)}:"]
     if isinstance(value, dict):
@@ -93,7 +123,13 @@ def _text(value: Any) -> str:
         return "null"
     if not isinstance(value, str):
         return str(value)
-    plain = value and set(value) <= _PLAIN and value[0].isalpha() and value == value.strip() and value not in ("true", "false", "null", "y", "n")
+    plain = (
+        value
+        and set(value) <= _PLAIN
+        and value[0].isalpha()
+        and value == value.strip()
+        and value not in ("true", "false", "null", "y", "n")
+    )
     if plain or (value and set(value) <= _PLAIN and value[0] == "("):
         return value
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")

@@ -73,15 +73,21 @@ def qwen3_asr(f: Fields) -> Tower:
     for _ in range(3):
         bands = (bands + 1) // 2
     extra = (
-        conv("conv_1", 1, channels, 9, bias=True), conv("conv_2", channels, channels, 9, bias=True, copies=2), dense("conv_out", channels * bands, hidden),
-    )  # fmt: skip
+        conv("conv_1", 1, channels, 9, bias=True),
+        conv("conv_2", channels, channels, 9, bias=True, copies=2),
+        dense("conv_out", channels * bands, hidden),
+    )
     return tower(hidden, [("layer", layer(heads, head_dim, inner_width(f)))] * depth(f), extra=extra)
 
 
 def qwen3_omni(f: Fields) -> Tower:
     """Qwen3-Omni: the Qwen3-ASR encoder with two projections behind it."""
     base = qwen3_asr(f)
-    extra = (*base.extra, dense("out_1", base.hidden, base.hidden, bias=True), dense("out_2", base.hidden, f.count("output_dim"), bias=True))
+    extra = (
+        *base.extra,
+        dense("out_1", base.hidden, base.hidden, bias=True),
+        dense("out_2", base.hidden, f.count("output_dim"), bias=True),
+    )
     return base.model_copy(update={"extra": extra})
 
 
@@ -94,8 +100,10 @@ def gemma4(f: Fields) -> Tower:
     small = (vector("attention.scale", head_dim), dense("attention.positions", hidden, hidden))
     block = Block(
         mixers=(Attention(heads=heads, kv_heads=heads, head_dim=head_dim, causal=False, cached=False, window=_window(f)),),
-        ffns=(Dense(width=4 * hidden, gated=False), Dense(width=4 * hidden, gated=False)), norms=9, extra=(*small, *convolution),
-    )  # fmt: skip
+        ffns=(Dense(width=4 * hidden, gated=False), Dense(width=4 * hidden, gated=False)),
+        norms=9,
+        extra=(*small, *convolution),
+    )
     first, second = (f.checked(c, "subsampling_conv_channels") for c in _two(f, "subsampling_conv_channels"))
     stem = (conv("conv_1", 1, first, 9), conv("conv_2", first, second, 9), scale("conv_norms", first + second, bias=False))
     ends = (dense("in", 32 * second, hidden), dense("out", hidden, f.count("output_proj_dims"), bias=True))
@@ -120,10 +128,13 @@ def phi4(f: Fields) -> Tower:
     middle = f.count("depthwise_separable_out_channel")
     ffn = Dense(width=f.count("intermediate_size"), bias=True)
     convolution = (
-        scale("conv.norm", hidden), vector("conv.glu", wide, copies=2), dense("conv.in", hidden, 2 * wide, bias=True),
+        scale("conv.norm", hidden),
+        vector("conv.glu", wide, copies=2),
+        dense("conv.in", hidden, 2 * wide, bias=True),
         conv("conv.depthwise", 1, hidden * f.count("depthwise_multiplier"), f.count("kernel_size"), bias=True),
-        dense("conv.pointwise", hidden * f.count("depthwise_multiplier"), middle, bias=True), dense("conv.out", hidden, wide, bias=True),
-    )  # fmt: skip
+        dense("conv.pointwise", hidden * f.count("depthwise_multiplier"), middle, bias=True),
+        dense("conv.out", hidden, wide, bias=True),
+    )
     mixer = Attention(heads=heads, kv_heads=heads, head_dim=head_dim, bias="qkvo", causal=False, cached=False)
     block = Block(mixers=(mixer,), ffns=(ffn, ffn), norms=4, norm_bias=True, extra=convolution)
     return tower(hidden, [("layer", block)] * depth(f), norms=0, extra=_phi4_stem(f, hidden, heads))
@@ -134,9 +145,11 @@ def _phi4_stem(f: Fields, hidden: int, heads: int) -> tuple[Extra, ...]:
     halvings = (f.count("time_reduction") - 1).bit_length()
     distance = f.count("bias_max_distance") * (1 if f.flag("bias_symmetric") else 2)
     return (
-        conv("conv.depthwise", 1, channels, 9, bias=True, copies=halvings), dense("conv.pointwise", channels, channels, bias=True, copies=halvings - 1),
-        dense("conv.out", channels * bands, hidden, bias=True), table("relative_positions", distance, heads),
-    )  # fmt: skip
+        conv("conv.depthwise", 1, channels, 9, bias=True, copies=halvings),
+        dense("conv.pointwise", channels, channels, bias=True, copies=halvings - 1),
+        dense("conv.out", channels * bands, hidden, bias=True),
+        table("relative_positions", distance, heads),
+    )
 
 
 def granite(f: Fields) -> Tower:
@@ -145,14 +158,19 @@ def granite(f: Fields) -> Tower:
     head_dim, heads = f.count("dim_head"), f.count("num_heads")
     wide, half = f.count("conv_expansion_factor") * hidden, Dense(width=f.count("feedforward_mult") * hidden, gated=False, bias=True)
     convolution = (
-        table("attention.positions", 2 * f.count("max_pos_emb") + 1, head_dim), dense("conv.in", hidden, 2 * wide, bias=True),
-        conv("conv.depthwise", 1, wide, f.count("conv_kernel_size")), scale("conv.batch_norm", wide), dense("conv.out", wide, hidden, bias=True),
-    )  # fmt: skip
+        table("attention.positions", 2 * f.count("max_pos_emb") + 1, head_dim),
+        dense("conv.in", hidden, 2 * wide, bias=True),
+        conv("conv.depthwise", 1, wide, f.count("conv_kernel_size")),
+        scale("conv.batch_norm", wide),
+        dense("conv.out", wide, hidden, bias=True),
+    )
     mixer = Attention(heads=heads, kv_heads=heads, head_dim=head_dim, bias="o", causal=False, cached=False, window=f.count("context_size"))
     block = Block(mixers=(mixer,), ffns=(half, half), norms=5, norm_bias=True, extra=convolution)
     ends = (
-        dense("in", f.count("input_dim"), hidden, bias=True), dense("out", hidden, outputs, bias=True), dense("middle", outputs, hidden, bias=True),
-    )  # fmt: skip
+        dense("in", f.count("input_dim"), hidden, bias=True),
+        dense("out", hidden, outputs, bias=True),
+        dense("middle", outputs, hidden, bias=True),
+    )
     return tower(hidden, [("layer", block)] * depth(f), norms=0, extra=ends)
 
 
@@ -165,15 +183,23 @@ def voxtral_realtime(f: Fields) -> Tower:
     """Voxtral Realtime: causal, gated, with windows; a bias on the last of the three feed-forward matrices."""
     hidden, heads = f.count("hidden_size"), f.count("num_attention_heads")
     block = layer(
-        heads, f.count("head_dim"), f.count("intermediate_size"), kv_heads=f.maybe("num_key_value_heads"), bias="qvo", gated=True, mlp_bias=False,
-        norm_bias=False, window=f.maybe("sliding_window"), extra=(vector("mlp.down.bias", hidden),),
-    )  # fmt: skip
+        heads,
+        f.count("head_dim"),
+        f.count("intermediate_size"),
+        kv_heads=f.maybe("num_key_value_heads"),
+        bias="qvo",
+        gated=True,
+        mlp_bias=False,
+        norm_bias=False,
+        window=f.maybe("sliding_window"),
+        extra=(vector("mlp.down.bias", hidden),),
+    )
     return tower(hidden, [("layer", block)] * depth(f), norm_bias=False, extra=stem(f, hidden))
 
 
 READERS: dict[str, Reader] = {
-    "qwen2_audio_encoder": whisper, "voxtral_encoder": whisper, "audioflamingo3_encoder": whisper, "moss_transcribe_diarize_audio": whisper,
-    "whisper": whisper, "qwen2_5_omni_audio_encoder": qwen_omni, "qwen3_asr_encoder": qwen3_asr, "qwen3_omni_moe_audio_encoder": qwen3_omni,
-    "gemma4_audio": gemma4, "phi4_multimodal_audio": phi4, "granite_speech_encoder": granite, "granite_speech_plus_encoder": granite,
-    "glmasr_encoder": glm, "voxtral_realtime_encoder": voxtral_realtime,
+    "qwen2_audio_encoder": whisper, "voxtral_encoder": whisper, "audioflamingo3_encoder": whisper, "moss_transcribe_diarize_audio":
+    whisper, "whisper": whisper, "qwen2_5_omni_audio_encoder": qwen_omni, "qwen3_asr_encoder": qwen3_asr,
+    "qwen3_omni_moe_audio_encoder": qwen3_omni, "gemma4_audio": gemma4, "phi4_multimodal_audio": phi4, "granite_speech_encoder":
+    granite, "granite_speech_plus_encoder": granite, "glmasr_encoder": glm, "voxtral_realtime_encoder": voxtral_realtime,
 }  # fmt: skip

@@ -63,7 +63,7 @@ def _model(data: dict[str, Any], file: Any, name: str) -> Model:
     architecture = next(iter(data.get("architectures") or []), "")
     head = parts.pop("head", None) or ("tied" if tied(outer, text) else "own")
     stated: dict[str, Any] = {
-        "name": name, "title": name.replace("--", "/"), "family": kind, "architecture": str(architecture), "vocab": vocabulary(text),
+        "name": name, "title": name.replace("--", "/"), "family": kind, "architecture": str(architecture), "vocab": parts.pop("vocab", None) or vocabulary(text),
         "head": head, "context": context(text), "dtype": dtype(outer, text), "towers": towers_of(outer, text),
         "note": uncounted(outer), **stack,
     }  # fmt: skip

@@ -17,8 +17,8 @@ from inferplan.specs.model import Extra
 
 Windows = Callable[[Fields, int], list[int | None]]
 SWITCHES = (
-    "attention_bias", "qkv_bias", "use_qkv_bias", "attention_out_bias", "mlp_bias", "lm_head_bias", "use_qk_norm", "qk_norm", "qk_layernorm",
-    "add_cross_attention",
+    "attention_bias", "qkv_bias", "use_qkv_bias", "attention_out_bias", "mlp_bias", "lm_head_bias", "use_qk_norm", "qk_norm",
+    "qk_layernorm", "add_cross_attention",
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from inferplan.readers.huggingface.assemble import Layers, uniform
 from inferplan.readers.huggingface.audio import stem
+from inferplan.readers.huggingface.defaults import typed
 from inferplan.readers.huggingface.dense import by_type
 from inferplan.readers.huggingface.encoders import conv, dense, idle, layer, scale, table, tower, vector
 from inferplan.readers.huggingface.fields import Fields
@@ -73,9 +74,13 @@ def t5_shape(f: Fields, *, every: bool = False) -> T5Shape:
     """T5's numbers; `feed_forward_proj` says whether the block is gated."""
     gated = f.text("feed_forward_proj", default="relu").startswith("gated-")
     return T5Shape(
-        hidden=f.count("d_model", essential=True), heads=f.count("num_heads", essential=True), head_dim=f.count("d_kv"),
-        ffn=Dense(width=f.count("d_ff"), gated=gated), buckets=f.count("relative_attention_num_buckets", default=32), every=every,
-    )  # fmt: skip
+        hidden=f.count("d_model", essential=True),
+        heads=f.count("num_heads", essential=True),
+        head_dim=f.count("d_kv"),
+        ffn=Dense(width=f.count("d_ff"), gated=gated),
+        buckets=f.count("relative_attention_num_buckets", default=32),
+        every=every,
+    )
 
 
 def t5(f: Fields, *, every: bool = False) -> Parts:
@@ -86,12 +91,60 @@ def t5(f: Fields, *, every: bool = False) -> Parts:
         return {"hidden": shape.hidden, "layers": shape.encoder(layers), "head": "none"}
     encoder = tower(shape.hidden, shape.encoder(layers), norm_bias=False, counts_as="encoder")
     head = {"head": "none"} if class_of(f).endswith("T5Model") else {}
-    return {"hidden": shape.hidden, "layers": shape.decoder(f.maybe("num_decoder_layers") or layers), "towers": {"encoder": encoder}, **head}
+    return {
+        "hidden": shape.hidden,
+        "layers": shape.decoder(f.maybe("num_decoder_layers") or layers),
+        "towers": {"encoder": encoder},
+        **head,
+    }
 
 
 def umt5(f: Fields) -> Parts:
     """UMT5: T5 with a table of relative positions on every layer."""
     return t5(f, every=True)
+
+
+def t5gemma(f: Fields) -> Parts:
+    """T5Gemma: Gemma 2 as an encoder and as a decoder with cross attention, each with a token table of its own."""
+    one, two = (typed(f, key, "t5_gemma_module") for key in ("encoder", "decoder"))
+    memory = one.count("hidden_size")
+    inner = gemma_half(one, 4, causal=False, cached=False)
+    words = table("words", one.count("vocab_size"), memory, part="embedding")
+    encoder = tower(memory, inner, norm_bias=False, extra=(words,), counts_as="encoder")
+    layers = [(name, block.model_copy(update={"mixers": (*block.mixers, _looking(block, memory))})) for name, block in gemma_half(two, 6)]
+    return {
+        "hidden": two.count("hidden_size"),
+        "layers": layers,
+        "towers": {"encoder": encoder},
+        "vocab": two.count("vocab_size"),
+        "head": tied_or_own(f),
+        "context": two.maybe("max_position_embeddings"),
+    }
+
+
+def gemma_half(f: Fields, norms: int, **attention: Any) -> Layers:
+    """Gemma 2's layers, sliding and full in turn."""
+    count, bias = f.count("num_hidden_layers"), "qkvo" if f.flag("attention_bias") else ""
+    layers = []
+    for kind in by_type(f, count, lambda i: not i % 2):
+        window = f.count("sliding_window") if kind == "sliding_attention" else None
+        mixer = Attention(
+            heads=f.count("num_attention_heads"),
+            kv_heads=f.count("num_key_value_heads"),
+            head_dim=f.count("head_dim"),
+            bias=bias,
+            window=window,
+            **attention,
+        )
+        block = Block(mixers=(mixer,), ffns=(Dense(width=f.count("intermediate_size")),), norms=norms)
+        layers.append(("local" if window else "global", block))
+    return layers
+
+
+def _looking(block: Block, memory: int) -> Attention:
+    own = block.mixers[0]
+    assert isinstance(own, Attention)
+    return own.model_copy(update={"memory": memory, "causal": False, "window": None})
 
 
 # BART and its kin ---------------------------------------------------------------------------------------------------------------
@@ -123,7 +176,9 @@ BARTS = {
 }
 
 
-def half_layers(f: Fields, which: str, hidden: int, bias: str, *, memory_tokens: int | None = None, extra: tuple[Extra, ...] = ()) -> Layers:
+def half_layers(
+    f: Fields, which: str, hidden: int, bias: str, *, memory_tokens: int | None = None, extra: tuple[Extra, ...] = ()
+) -> Layers:
     """Layers of the encoder, or of the decoder with attention to the encoder's outputs."""
     heads, head_dim = divided(f, hidden, f"{which}_attention_heads")
     inner = f.count(f"{which}_ffn_dim", essential=True)
@@ -141,8 +196,13 @@ def bart(f: Fields, traits: Bart) -> Parts:
     places = f.count("max_position_embeddings") + traits.spare if traits.positions else 0
     own = copies(f, hidden) if traits.shared else ()
     parts = {
-        "hidden": hidden, "layers": half_layers(f, "decoder", hidden, traits.bias), "norms": norms, "norm_bias": True, "positions": places, "extra": own,
-    }  # fmt: skip
+        "hidden": hidden,
+        "layers": half_layers(f, "decoder", hidden, traits.bias),
+        "norms": norms,
+        "norm_bias": True,
+        "positions": places,
+        "extra": own,
+    }
     if alone(f):
         return {**parts, "extra": ()}
     tables = (table("positions", places, hidden),) if places else ()
@@ -192,9 +252,13 @@ def led(f: Fields) -> Parts:
     encoder = tower(hidden, uniform(block, f.count("encoder_layers")), extra=places, counts_as="encoder")
     layers = half_layers(f, "decoder", hidden, "qkvo")
     return {
-        "hidden": hidden, "layers": layers, "norm_bias": True, "positions": f.count("max_decoder_position_embeddings"), "towers": {"encoder": encoder},
+        "hidden": hidden,
+        "layers": layers,
+        "norm_bias": True,
+        "positions": f.count("max_decoder_position_embeddings"),
+        "towers": {"encoder": encoder},
         "extra": copies(f, hidden),
-    }  # fmt: skip
+    }
 
 
 def whisper(f: Fields) -> Parts:
@@ -202,9 +266,12 @@ def whisper(f: Fields) -> Parts:
     hidden, frames = f.count("d_model", essential=True), f.count("max_source_positions")
     bias = BARTS["whisper"].bias
     parts = {
-        "hidden": hidden, "layers": half_layers(f, "decoder", hidden, bias, memory_tokens=frames), "norm_bias": True,
-        "positions": f.count("max_target_positions"), "context": f.count("max_target_positions"),
-    }  # fmt: skip
+        "hidden": hidden,
+        "layers": half_layers(f, "decoder", hidden, bias, memory_tokens=frames),
+        "norm_bias": True,
+        "positions": f.count("max_target_positions"),
+        "context": f.count("max_target_positions"),
+    }
     if alone(f):
         return parts
     extra = (*stem(f, hidden), table("positions", frames, hidden))
@@ -216,7 +283,7 @@ def moonshine(f: Fields) -> Parts:
     """Moonshine: three convolutions over samples, rotary positions, a gated block in the decoder alone."""
     hidden, inner = f.count("hidden_size", essential=True), f.count("intermediate_size")
     bias = "qkv" if f.flag("attention_bias") else ""
-    shape = {}
+    shape: dict[str, dict[str, Any]] = {}
     for which in ("encoder", "decoder"):
         heads, head_dim = divided(f, hidden, f"{which}_num_attention_heads")
         shape[which] = {"heads": heads, "kv_heads": f.maybe(f"{which}_num_key_value_heads") or heads, "head_dim": head_dim, "bias": bias}
@@ -226,9 +293,11 @@ def moonshine(f: Fields) -> Parts:
     blind = Attention(**shape["encoder"], causal=False, cached=False)
     seeing = Block(mixers=(blind,), ffns=(Dense(width=inner, gated=False, bias=True),))
     convs = (
-        conv("conv_1", 1, hidden, 127), conv("conv_2", hidden, 2 * hidden, 7, bias=True), conv("conv_3", 2 * hidden, hidden, 3, bias=True),
+        conv("conv_1", 1, hidden, 127),
+        conv("conv_2", hidden, 2 * hidden, 7, bias=True),
+        conv("conv_3", 2 * hidden, hidden, 3, bias=True),
         scale("group_norm", hidden),
-    )  # fmt: skip
+    )
     encoder = tower(hidden, uniform(seeing, f.count("encoder_num_hidden_layers")), norm_bias=False, extra=convs, counts_as="encoder")
     return {"hidden": hidden, "layers": uniform(block, f.count("decoder_num_hidden_layers")), "towers": {"encoder": encoder}, **headless(f)}
 
@@ -316,9 +385,16 @@ def modernbert(f: Fields) -> Parts:
     for i, kind in enumerate(kinds):
         window = f.count("local_attention", "sliding_window") if kind == "sliding_attention" else None
         block = layer(
-            heads, head_dim, f.count("intermediate_size"), bias=bias, gated=True, mlp_bias=f.flag("mlp_bias"), norms=2 if i else 1, norm_bias=norm_bias,
+            heads,
+            head_dim,
+            f.count("intermediate_size"),
+            bias=bias,
+            gated=True,
+            mlp_bias=f.flag("mlp_bias"),
+            norms=2 if i else 1,
+            norm_bias=norm_bias,
             window=window,
-        )  # fmt: skip
+        )
         layers.append(("first" if not i else "local" if window else "global", block))
     extra, head = modernbert_head(f, hidden, norm_bias)
     return {"hidden": hidden, "layers": layers, "norms": 2, "norm_bias": norm_bias, "extra": extra, **head}
@@ -336,13 +412,33 @@ def modernbert_head(f: Fields, hidden: int, norm_bias: bool) -> tuple[tuple[Extr
     return front, {"head": tied_or_own(f), "head_bias": f.flag("decoder_bias", default=True)}
 
 
+def deberta(f: Fields) -> Parts:
+    """DeBERTa v2 and v3: a table of relative positions, projected by each layer's own q and k or by weights beside them."""
+    parts = bert(f, Bert(pooler=False, two_biases=True, positions=f.flag("position_biased_input", default=True)))
+    hidden, kinds = parts["hidden"], f.raw("pos_att_type", default=[])
+    extra, beside = list(parts["extra"]), 0
+    if f.flag("relative_attention"):
+        reach = f.maybe("position_buckets") or f.maybe("max_relative_positions") or f.count("max_position_embeddings")
+        extra.append(table("relative_positions", 2 * reach, hidden))
+        beside = 0 if f.flag("share_att_key") else sum(kind in kinds for kind in ("c2p", "p2c"))
+    if "layer_norm" in str(f.raw("norm_rel_ebd", default="none")).lower():
+        extra.append(scale("relative_positions.norm", hidden))
+    if taps := f.maybe("conv_kernel_size"):
+        extra += [conv("conv", hidden // f.count("conv_groups", default=1), hidden, taps, bias=True), scale("conv.norm", hidden)]
+    own = (dense("relative.projection", hidden, hidden, bias=True, copies=beside),) if beside else ()
+    layers = [(name, block.model_copy(update={"extra": own})) for name, block in parts["layers"]]
+    return {**parts, "layers": layers, "extra": tuple(extra)}
+
+
 def nomic(f: Fields) -> Parts:
     """Nomic BERT: rotary positions and gated blocks, no biases; norms with them."""
     hidden = f.count("hidden_size", "n_embd", essential=True)
     heads = f.count("num_attention_heads", "n_head", essential=True)
     head_dim = f.maybe("head_dim") or hidden // heads
     bias = "qkvo" if f.flag("qkv_proj_bias", "attention_bias") else ""
-    block = layer(heads, head_dim, f.count("intermediate_size", "n_inner"), bias=bias, gated=True, mlp_bias=f.flag("mlp_bias", "mlp_fc1_bias"))
+    block = layer(
+        heads, head_dim, f.count("intermediate_size", "n_inner"), bias=bias, gated=True, mlp_bias=f.flag("mlp_bias", "mlp_fc1_bias")
+    )
     parts = bert_head(f, Bert(pooler=False, classifier="dense"), hidden, hidden)
     types = (table("token_types", f.count("type_vocab_size"), hidden),) if f.maybe("type_vocab_size") else ()
     extra = (scale("embedding.norm", hidden), *types, *parts.pop("extra"))
@@ -359,5 +455,6 @@ def _bert(name: str) -> Reader:
 
 READERS: dict[str, Reader] = {
     "t5": t5, "mt5": t5, "umt5": umt5, **{name: _bart(name) for name in BARTS}, "marian": marian, "led": led, "whisper": whisper,
-    "moonshine": moonshine, **{name: _bert(name) for name in BERTS}, "modernbert": modernbert, "nomic_bert": nomic,
+    "moonshine": moonshine, **{name: _bert(name) for name in BERTS}, "modernbert": modernbert, "deberta-v2": deberta, "t5gemma":
+    t5gemma, "nomic_bert": nomic,
 }  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any
 from inferplan.readers.huggingface.defaults import typed
 from inferplan.readers.huggingface.encoders import conv, dense, idle, joined, perceptron, scale, table, tower, vector
 from inferplan.readers.huggingface.fields import Fields
-from inferplan.readers.huggingface.vision import grid
+from inferplan.readers.huggingface.vision import grid, sam
 from inferplan.specs.ffns import Dense
 from inferplan.specs.mixers import Attention
 from inferplan.specs.model import Block, Extra, Tower
@@ -123,9 +123,13 @@ def idefics2(c: Case) -> dict[str, Tower]:
     p = typed(c.outer, "perceiver_config", "idefics2_perceiver")
     wide, latents = c.decoder.count("intermediate_size"), p.count("resampler_n_latents")
     attention = Attention(
-        heads=p.count("resampler_n_heads"), kv_heads=p.count("num_key_value_heads"), head_dim=p.count("resampler_head_dim"),
-        memory=c.text, causal=False, cached=False,
-    )  # fmt: skip
+        heads=p.count("resampler_n_heads"),
+        kv_heads=p.count("num_key_value_heads"),
+        head_dim=p.count("resampler_head_dim"),
+        memory=c.text,
+        causal=False,
+        cached=False,
+    )
     block = Block(mixers=(attention,), ffns=(Dense(width=4 * c.text),), norms=3)
     perceiver = tower(
         c.text, [("layer", block)] * p.count("resampler_depth"), norm_bias=False, extra=(table("latents", latents, c.text),), tokens=latents
@@ -183,7 +187,10 @@ def mllama(c: Case) -> dict[str, Tower]:
 def kimi(c: Case) -> dict[str, Tower]:
     """Kimi-VL and K2.5: a norm, then two projections of joined patches."""
     wide = c.hidden * _product(c.inner, "merge_kernel_size")
-    return c.towers(scale("projector.norm", c.outer.count("projection_hidden_size", default=c.hidden)), *perceptron("projector", wide, wide, c.text, bias=True))
+    return c.towers(
+        scale("projector.norm", c.outer.count("projection_hidden_size", default=c.hidden)),
+        *perceptron("projector", wide, wide, c.text, bias=True),
+    )
 
 
 def _product(f: Fields, name: str) -> int:
@@ -235,7 +242,9 @@ def aria(c: Case) -> dict[str, Tower]:
     hidden, queries = c.hidden, c.outer.count("max_value_projector_patch_to_query_dict", default=256)
     look = (dense("projector.qkv", hidden, hidden, copies=3), dense("projector.attention", hidden, hidden, bias=True, copies=5))
     norms = scale("projector.norms", hidden, copies=3)
-    return c.towers(table("queries", queries, hidden), *look, norms, dense("projector_1", hidden, c.text), dense("projector_2", c.text, c.text))
+    return c.towers(
+        table("queries", queries, hidden), *look, norms, dense("projector_1", hidden, c.text), dense("projector_2", c.text, c.text)
+    )
 
 
 def got_ocr(c: Case) -> dict[str, Tower]:
@@ -255,11 +264,16 @@ def step(c: Case) -> dict[str, Tower]:
 def molmo2(c: Case) -> dict[str, Tower]:
     """Molmo 2: attention over the features of some layers pools them, then a gated projection."""
     a = typed(c.outer, "adapter_config", "molmo2_adapter")
-    heads, inputs = a.count("num_attention_heads") * a.count("head_dim"), c.hidden * len(a.items("vision_feature_layer", "vit_layers"))
-    inner = a.count("intermediate_size")
-    pool = (dense("pool.qkv", inputs, heads, bias=True, copies=3), dense("pool.out", heads, a.count("hidden_size"), bias=True))
+    head_dim, inputs = a.count("head_dim"), a.count("hidden_size") * len(a.items("vision_feature_layer", "vit_layers"))
+    queries, keys = a.count("num_attention_heads") * head_dim, a.count("num_key_value_heads") * head_dim
+    bias, wide, inner = a.flag("attention_bias", default=True), a.count("hidden_size"), a.count("intermediate_size")
+    pool = (
+        dense("pool.q", inputs, queries, bias=bias),
+        dense("pool.kv", inputs, keys, bias=bias, copies=2),
+        dense("pool.out", queries, wide, bias=bias),
+    )
     outputs = a.count("text_hidden_size", default=c.text)
-    return c.towers(*pool, dense("projector.gate_up", a.count("hidden_size"), 2 * inner), dense("projector.down", inner, outputs))
+    return c.towers(*pool, dense("projector.gate_up", wide, 2 * inner, bias=a.flag("mlp_bias")), dense("projector.down", inner, outputs))
 
 
 def minicpm(c: Case) -> dict[str, Tower]:
@@ -273,11 +287,6 @@ def minicpm(c: Case) -> dict[str, Tower]:
 def phi4(c: Case) -> dict[str, Tower]:
     """Phi-4 multimodal, images: two marker vectors and two projections."""
     return c.towers(vector("marks", 2 * c.hidden), *perceptron("projector", c.hidden, c.text, c.text, bias=True))
-
-
-def blip(c: Case) -> dict[str, Tower]:
-    """BLIP: the decoder looks at the encoder's states through cross attention of its own."""
-    return c.towers(tokens=None)
 
 
 def qformer_blip(c: Case) -> dict[str, Tower]:
@@ -294,7 +303,14 @@ def qformer(q: Fields, queries: int, memory: int, *, words: bool, outputs: int) 
     hidden, heads = q.count("hidden_size"), q.count("num_attention_heads")
     if hidden % heads:
         raise q.refuse("num_attention_heads", f"must divide the width {hidden}", heads)
-    shape: dict[str, Any] = {"heads": heads, "kv_heads": heads, "head_dim": hidden // heads, "bias": "qkvo", "causal": False, "cached": False}
+    shape: dict[str, Any] = {
+        "heads": heads,
+        "kv_heads": heads,
+        "head_dim": hidden // heads,
+        "bias": "qkvo",
+        "causal": False,
+        "cached": False,
+    }
     own, cross = Attention(**shape), Attention(**shape, memory=memory)
     ffn = Dense(width=q.count("intermediate_size"), gated=False, bias=True)
     text = (idle("text_path", 2 * hidden * ffn.width + ffn.width + 3 * hidden),) if words else ()
@@ -302,16 +318,11 @@ def qformer(q: Fields, queries: int, memory: int, *, words: bool, outputs: int) 
     looking = Block(mixers=(own, cross), ffns=(ffn,), norms=3, norm_bias=True, extra=text)
     every = q.count("cross_attention_frequency", default=2)
     layers = [("plain", plain) if i % every else ("cross", looking) for i in range(q.count("num_hidden_layers"))]
-    tables = (table("words", q.count("vocab_size"), hidden), table("positions", q.count("max_position_embeddings"), hidden)) if words else ()
+    tables = (
+        (table("words", q.count("vocab_size"), hidden), table("positions", q.count("max_position_embeddings"), hidden)) if words else ()
+    )
     extra = (table("queries", queries, hidden), *tables, dense("projector", hidden, outputs, bias=True))
     return tower(hidden, layers, extra=extra, tokens=queries)
-
-
-def kosmos2(c: Case) -> dict[str, Tower]:
-    """Kosmos-2: one projection, and learned queries that look at the patches."""
-    queries = c.outer.count("latent_query_num", default=64)
-    look = dense("projector.attention", c.text, c.text, bias=True, copies=4)
-    return c.towers(table("queries", queries, c.text), dense("projector", c.hidden, c.text, bias=True), look, tokens=queries)
 
 
 def audio_linear(c: Case) -> dict[str, Tower]:
@@ -379,29 +390,44 @@ def audio_granite(c: Case) -> dict[str, Tower]:
     return c.towers(name="audio", qformer=former)
 
 
+def deepseek_hybrid(c: Case) -> dict[str, Tower]:
+    """DeepSeek-VL hybrid: SigLIP beside SAM at a higher resolution, each projected to half the decoder's width, then joined."""
+    high = typed(c.outer, "high_res_vision_config", "sam_vision_model")
+    encoder, width = sam(high), high.count("output_channels", default=256)
+    neck = (dense("neck_b_1", encoder.hidden, width), conv("neck_b_2", width, width, 9), scale("neck_b.norm", width, copies=2))
+    down = (conv("down_1", width, 2 * width, 9), conv("down_2", 2 * width, 4 * width, 9), vector("alpha", 1))
+    half = dense("projector", 4 * width, c.text // 2, bias=True)
+    out = dense("projector.out", c.text, c.text, bias=True)
+    fine = joined(encoder, *neck, *down, half)
+    return c.towers(dense("projector", c.hidden, c.text // 2, bias=True), out, tokens=c.patches(), high_resolution=fine)
+
+
 def built_in_audio(c: Case) -> dict[str, Tower]:
     """Encoders whose output already has the decoder's width."""
     return c.towers(name="audio")
 
 
+OWN_WIDTH = (
+    "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "qwen2_5_omni_thinker", "qwen3_omni_moe_thinker",
+    "glm4v", "glm4v_moe", "glm46v", "glm_ocr", "glmga", "exaone4_5", "hunyuan_vl", "cosmos3_omni",
+)  # fmt: skip
+
 IMAGES: dict[str, Projector] = {
     "llava": llava, "llava_next": llava_next, "llava_next_video": llava_next, "llava_onevision": llava_next, "vipllava": vipllava,
     "video_llava": video_llava, "gemma3": gemma3, "shieldgemma2": gemma3, "gemma4": gemma4, "paligemma": paligemma, "lfm2_vl": lfm2,
-    "idefics3": idefics3, "smolvlm": idefics3, "idefics2": idefics2, "aya_vision": aya, "cohere2_vision": cohere2, "mistral3": mistral3,
-    "mistral_large4": mistral3, "ministral3": mistral3, "lighton_ocr": mistral3, "internvl": internvl, "qianfan_ocr": internvl, "deepseek_vl": aligner,
-    "llama4": llama4, "mllama": mllama, "kimi_k25": kimi, "kimi_vl": kimi, "minimax_m3_vl": minimax, "ernie4_5_vl_moe": ernie, "ovis2": ovis2,
-    "hyperclovax_vision_v2": hyperclova, "video_llama_3": video_llama3, "paddleocr_vl": paddle, "aria": aria, "got_ocr2": got_ocr, "step3p7": step,
-    "molmo2": molmo2, "minicpmv4_6": minicpm, "minicpmv4_7": minicpm, "minicpm_ocr": minicpm, "phi4_multimodal": phi4, "blip": blip,
-    "blip-2": qformer_blip, "instructblip": qformer_blip, "instructblipvideo": qformer_blip, "kosmos-2": kosmos2,
-    "git": blip, **dict.fromkeys(
-        ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "qwen2_5_omni_thinker", "qwen3_omni_moe_thinker",
-         "glm4v", "glm4v_moe", "glm46v", "glm_ocr", "glmga", "exaone4_5", "hunyuan_vl", "cosmos3_omni"), built_in,
-    ),
+    "idefics3": idefics3, "smolvlm": idefics3, "idefics2": idefics2, "aya_vision": aya, "cohere2_vision": cohere2,
+    "mistral3": mistral3, "mistral_large4": mistral3, "ministral3": mistral3, "lighton_ocr": mistral3, "internvl": internvl,
+    "qianfan_ocr": internvl, "deepseek_vl": aligner, "deepseek_vl_hybrid": deepseek_hybrid, "llama4": llama4, "mllama": mllama,
+    "kimi_k25": kimi, "kimi_vl": kimi, "minimax_m3_vl": minimax, "ernie4_5_vl_moe": ernie, "ovis2": ovis2,
+    "hyperclovax_vision_v2": hyperclova, "video_llama_3": video_llama3, "paddleocr_vl": paddle, "aria": aria, "got_ocr2": got_ocr,
+    "step3p7": step, "molmo2": molmo2, "minicpmv4_6": minicpm, "minicpmv4_7": minicpm, "minicpm_ocr": minicpm,
+    "phi4_multimodal": phi4, "blip-2": qformer_blip, "instructblip": qformer_blip, "instructblipvideo": qformer_blip,
+    **dict.fromkeys(OWN_WIDTH, built_in),
 }  # fmt: skip
 
 SOUNDS: dict[str, Projector] = {
-    "qwen2_audio": audio_linear, "audioflamingo3": audio_flamingo, "musicflamingo": audio_flamingo, "voxtral": voxtral, "voxtral_realtime": voxtral_realtime,
-    "qwen3_asr": audio_asr, "glmasr": audio_glm, "moss_transcribe_diarize": audio_moss, "gemma4": audio_gemma4, "phi4_multimodal": audio_phi4,
-    "granite_speech": audio_granite, "granite_speech_plus": audio_granite, "qwen2_5_omni_thinker": built_in_audio,
-    "qwen3_omni_moe_thinker": built_in_audio,
+    "qwen2_audio": audio_linear, "audioflamingo3": audio_flamingo, "musicflamingo": audio_flamingo, "voxtral": voxtral,
+    "voxtral_realtime": voxtral_realtime, "qwen3_asr": audio_asr, "glmasr": audio_glm, "moss_transcribe_diarize": audio_moss, "gemma4": audio_gemma4,
+    "phi4_multimodal": audio_phi4, "granite_speech": audio_granite, "granite_speech_plus": audio_granite,
+    "qwen2_5_omni_thinker": built_in_audio, "qwen3_omni_moe_thinker": built_in_audio,
 }  # fmt: skip

@@ -185,6 +185,6 @@ def chatglm(f: Fields) -> dict[str, Any]:
 
 READERS = {
     "internlm": internlm, "codeshell": codeshell, "telechat": telechat, "minicpm": minicpm, "RefinedWeb": refined_web,
-    "RefinedWebModel": refined_web, "mixformer-sequential": mixformer, "phi-msft": phi_msft, "jais": jais, "gpt-sw3": gpt_sw3, "grok-1": grok, "arctic": arctic,
-    "bailing_moe": bailing, "bailing_moe_v2": bailing, "qwen": qwen1, "chatglm": chatglm,
+    "RefinedWebModel": refined_web, "mixformer-sequential": mixformer, "phi-msft": phi_msft, "jais": jais, "gpt-sw3": gpt_sw3,
+    "grok-1": grok, "arctic": arctic, "bailing_moe": bailing, "bailing_moe_v2": bailing, "qwen": qwen1, "chatglm": chatglm,
 }  # fmt: skip

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from inferplan.readers.huggingface import audio, vision
 from inferplan.readers.huggingface.defaults import class_defaults
 from inferplan.readers.huggingface.dense import width
+from inferplan.readers.huggingface.encoders import dense, tower
 from inferplan.readers.huggingface.fields import Fields
 from inferplan.readers.huggingface.projectors import IMAGES, SOUNDS, Case, Projector
-from inferplan.specs.model import Tower
+from inferplan.specs.model import Block, Tower
 
 Reader = Callable[[Fields], Tower]
 
@@ -21,19 +22,44 @@ KEYS: dict[str, tuple[tuple[str, ...], Mapping[str, Reader], Mapping[str, Projec
     "audio": (("audio_config", "encoder_config"), audio.READERS, SOUNDS),
 }
 OTHERS = ("img_processor", "embd_layer", "vision_tower", "mm_vision_tower", "visual", "audio_processor")
-ENCODERS = ("vision", "image", "visual", "vit", "vq", "audio", "speech", "sound", "acoustic", "semantic", "talker", "code2wav", "token2wav", "codec")
+HANDLED = {"deepseek_vl_hybrid": ("high_res_vision_config",)}
+ENCODERS = (
+    "vision",
+    "image",
+    "visual",
+    "vit",
+    "vq",
+    "audio",
+    "speech",
+    "sound",
+    "acoustic",
+    "semantic",
+    "talker",
+    "code2wav",
+    "token2wav",
+    "codec",
+)
 WITHIN = ("thinker_config",)
 
 
 def towers_of(outer: Fields, text: Fields) -> dict[str, Tower]:
     """The encoders a file describes with the projectors behind them, by name (`vision`, `audio`, `qformer` ...); empty for text models."""
     top = _top(outer)
+    if top.data.get("model_type") == "fuyu":
+        return _fuyu(top, text)
     found: dict[str, Tower] = {}
     for name in KEYS:
         case = _case(top, text, name)
         if case:
             found |= KEYS[name][2][str(top.data["model_type"])](case)
     return found
+
+
+def _fuyu(f: Fields, text: Fields) -> dict[str, Tower]:
+    """Fuyu has no encoder: patches are projected into the decoder at once, which is a tower of one empty layer."""
+    side, hidden = f.count("patch_size"), width(text)
+    patches = dense("patch_embedding", side * side * f.count("num_channels", default=3), hidden, bias=True)
+    return {"vision": tower(hidden, [("none", Block(norms=0))], norms=0, extra=(patches,))}
 
 
 def uncounted(outer: Fields) -> str | None:
@@ -48,7 +74,11 @@ def _top(outer: Fields) -> Fields:
     for key in WITHIN:
         nested = outer.data.get(key)
         if isinstance(nested, dict):
-            kind = nested.get("model_type") or class_defaults().get(str(outer.data.get("model_type")), {}).get(key) or f"{outer.data.get('model_type')}_thinker"
+            kind = (
+                nested.get("model_type")
+                or class_defaults().get(str(outer.data.get("model_type")), {}).get(key)
+                or f"{outer.data.get('model_type')}_thinker"
+            )
             return Fields({**nested, "model_type": kind}, file=outer.file, at=f"{outer.at}{key}.", defaults=class_defaults().get(str(kind)))
     return outer
 
@@ -89,7 +119,7 @@ def _encoder(key: str, value: object) -> bool:
 
 
 def _strangers(f: Fields) -> list[tuple[str, str]]:
-    known_keys = {key for keys, _, _ in KEYS.values() for key in keys}
+    known_keys = {key for keys, _, _ in KEYS.values() for key in keys}.union(HANDLED.get(str(f.data.get("model_type")), ()))
     found = [(k, "") for k, v in f.data.items() if v and (k in OTHERS or (k not in known_keys and _encoder(k, v)))]
     for name, (_, known, projectors) in KEYS.items():
         key, kind = _stated(f, name)

@@ -82,7 +82,7 @@ class Vit:
     """What sets a plain vision transformer apart. `positions` names the field of its table, `grid` for one row per patch.
 
     `pooled` marks a pooling head that exists unless `vision_use_head` is false, `scales` the layer scales of one layer.
-    A pair (field, letters) in `bias_flags` turns biases on by a field of the file.
+    A pair (field, letters) in `bias_flags` turns biases on by a field of the file; `grouped` allows fewer key than query heads.
     """
 
     patch_bias: bool = True
@@ -94,35 +94,28 @@ class Vit:
     mlp_bias: bool | str = True
     gated: bool = False
     norm_bias: bool = True
-    qk_norm: str = "none"
-    qk_norm_flag: str | None = None
     pooled: bool = False
     scales: int = 0
+    grouped: bool = False
 
 
 VITS: dict[str, Vit] = {
     "siglip_vision_model": Vit(pooled=True),
     "siglip2_vision_model": Vit(positions="num_patches", pooled=True),
     "phi4_multimodal_vision": Vit(pooled=True),
-    "cosmos3_edge_vision": Vit(positions="num_patches"),
     "idefics2_vision": Vit(),
     "idefics3_vision": Vit(),
     "smolvlm_vision": Vit(),
     "video_llama_3_vision": Vit(positions=None),
     "paddleocr_vl_vision": Vit(),
     "clip_vision_model": Vit(patch_bias=False, class_token=True, norms=2),
-    "git_vision_model": Vit(patch_bias=False, class_token=True, norms=2),
-    "kosmos_2_vision_model": Vit(patch_bias=False, class_token=True, norms=2),
-    "idefics_vision": Vit(patch_bias=False, class_token=True, norms=2),
-    "blip_vision_model": Vit(class_token=True),
     "blip_2_vision_model": Vit(class_token=True, bias="o", bias_flags=(("qkv_bias", "qkv"),)),
     "instructblip_vision_model": Vit(class_token=True, bias="o", bias_flags=(("qkv_bias", "qkv"),)),
     "instructblipvideo_vision_model": Vit(class_token=True, bias="o", bias_flags=(("qkv_bias", "qkv"),)),
     "pixtral": Vit(patch_bias=False, positions=None, bias="", gated=True, mlp_bias=False, norm_bias=False),
     "minimax_m3_vl_vision": Vit(patch_bias=False, positions=None),
-    "janus_vision_model": Vit(bias="o", bias_flags=(("attention_bias", "qkv"),), qk_norm="head", qk_norm_flag="use_qk_norm"),
     "ernie4_5_vl_moe_vision": Vit(patch_bias=False, positions=None),
-    "molmo2_vision": Vit(positions="num_position_embeddings", norms=0),
+    "molmo2_vision": Vit(positions="num_position_embeddings", norms=0, bias="", bias_flags=(("attention_bias", "qkvo"),), grouped=True),
     "step3p5_vision": Vit(patch_bias=False, scales=2),
 }  # fmt: skip
 
@@ -138,12 +131,17 @@ def vit(f: Fields, traits: Vit) -> Tower:
     hidden = width(f)
     heads, head_dim = heads_of(f, hidden)
     inner = inner_width(f, hidden)
-    normed = traits.qk_norm_flag is None or f.flag(traits.qk_norm_flag)
     block = layer(
-        heads, head_dim, inner, bias=letters(f, traits), gated=traits.gated, norm_bias=traits.norm_bias,
+        heads,
+        head_dim,
+        inner,
+        bias=letters(f, traits),
+        gated=traits.gated,
+        norm_bias=traits.norm_bias,
+        kv_heads=f.maybe("num_key_value_heads") if traits.grouped else None,
         mlp_bias=f.flag(traits.mlp_bias) if isinstance(traits.mlp_bias, str) else traits.mlp_bias,
-        qk_norm=traits.qk_norm if normed else "none", extra=(vector("layer_scale", hidden, copies=traits.scales),) if traits.scales else (),
-    )  # fmt: skip
+        extra=(vector("layer_scale", hidden, copies=traits.scales),) if traits.scales else (),
+    )
     pooling = pooling_head(hidden, inner) if traits.pooled and f.flag("vision_use_head", default=True) else ()
     extra = (patches(f, hidden, bias=traits.patch_bias), *_places(f, traits, hidden), *pooling)
     return tower(hidden, [("layer", block)] * depth(f), norms=traits.norms, norm_bias=traits.norm_bias, extra=extra)
@@ -153,7 +151,7 @@ def _places(f: Fields, traits: Vit, hidden: int) -> tuple[Extra, ...]:
     token = (vector("class_token", hidden),) if traits.class_token else ()
     if traits.positions is None:
         return token
-    rows = grid(f) if traits.positions == "grid" else f.count(traits.positions)
+    rows = grid(f) if traits.positions == "grid" else f.maybe(traits.positions) or grid(f)
     return (*token, table("positions", rows + len(token), hidden))
 
 
@@ -217,7 +215,11 @@ def glm4v(f: Fields) -> Tower:
     heads, head_dim = heads_of(f, hidden)
     bias = "qkv" if f.flag("attention_bias") else ""
     block = layer(heads, head_dim, outputs, bias=bias, gated=True, mlp_bias=False, norm_bias=False)
-    extra = (table("positions", grid(f), hidden), patches(f, hidden, bias=True), *glm_merger(f, hidden, outputs, f.count("intermediate_size")))
+    extra = (
+        table("positions", grid(f), hidden),
+        patches(f, hidden, bias=True),
+        *glm_merger(f, hidden, outputs, f.count("intermediate_size")),
+    )
     return tower(hidden, [("layer", block)] * depth(f), norms=2, norm_bias=False, extra=extra)
 
 
@@ -225,9 +227,12 @@ def glm_merger(f: Fields, hidden: int, outputs: int, inner: int) -> tuple[Extra,
     """GLM's downsampling convolution and gated merger."""
     taps = f.count("spatial_merge_size") ** 2
     return (
-        conv("downsample", hidden, outputs, taps, bias=True), dense("merger.in", outputs, outputs), scale("merger.norm", outputs),
-        dense("merger.gate_up", outputs, 2 * inner), dense("merger.down", inner, outputs),
-    )  # fmt: skip
+        conv("downsample", hidden, outputs, taps, bias=True),
+        dense("merger.in", outputs, outputs),
+        scale("merger.norm", outputs),
+        dense("merger.gate_up", outputs, 2 * inner),
+        dense("merger.down", inner, outputs),
+    )
 
 
 def glm_ocr(f: Fields) -> Tower:
@@ -236,7 +241,14 @@ def glm_ocr(f: Fields) -> Tower:
     heads, head_dim = heads_of(f, hidden)
     bias = f.flag("attention_bias")
     block = layer(
-        heads, head_dim, f.count("intermediate_size"), bias="qkvo" if bias else "", gated=True, mlp_bias=bias, norm_bias=False, qk_norm="head"
+        heads,
+        head_dim,
+        f.count("intermediate_size"),
+        bias="qkvo" if bias else "",
+        gated=True,
+        mlp_bias=bias,
+        norm_bias=False,
+        qk_norm="head",
     )
     merger = glm_merger(f, hidden, outputs, outputs * f.count("in_channels", default=3))
     return tower(hidden, [("layer", block)] * depth(f), norm_bias=False, extra=(patches(f, hidden, bias=True), *merger))
@@ -272,9 +284,13 @@ def mllama(f: Fields) -> Tower:
     tiles, rows = f.count("max_num_tiles"), grid(f) + 1
     shapes = 1 + (len(f.items("supported_aspect_ratios", default=[])) or _arrangements(tiles))
     extra = (
-        vector("class_token", hidden), patches(f, hidden, bias=False), vector("gates", 3), table("positions", rows, hidden),
-        table("tile_positions", shapes, tiles * rows * hidden), table("tile_embeddings", 2 * shapes, tiles * hidden),
-    )  # fmt: skip
+        vector("class_token", hidden),
+        patches(f, hidden, bias=False),
+        vector("gates", 3),
+        table("positions", rows, hidden),
+        table("tile_positions", shapes, tiles * rows * hidden),
+        table("tile_embeddings", 2 * shapes, tiles * hidden),
+    )
     return tower(hidden, layers, norms=2, extra=extra)
 
 
@@ -288,9 +304,17 @@ def gemma4(f: Fields) -> Tower:
     heads = f.count("num_attention_heads")
     bias = "qkvo" if f.flag("attention_bias") else ""
     block = layer(
-        heads, f.maybe("head_dim") or hidden // heads, f.count("intermediate_size"), kv_heads=f.maybe("num_key_value_heads"), bias=bias, gated=True,
-        mlp_bias=False, norms=4, norm_bias=False, qk_norm="head",
-    )  # fmt: skip
+        heads,
+        f.maybe("head_dim") or hidden // heads,
+        f.count("intermediate_size"),
+        kv_heads=f.maybe("num_key_value_heads"),
+        bias=bias,
+        gated=True,
+        mlp_bias=False,
+        norms=4,
+        norm_bias=False,
+        qk_norm="head",
+    )
     extra = (table("positions", 2 * f.count("position_embedding_size"), hidden), patches(f, hidden, bias=False))
     return tower(hidden, [("layer", block)] * depth(f), norms=0, extra=extra)
 
@@ -301,9 +325,14 @@ def internvl(f: Fields) -> Tower:
     heads, head_dim = heads_of(f, hidden)
     biased = f.one_of("norm_type", ("layer_norm", "rms_norm"), default="layer_norm") == "layer_norm"
     block = layer(
-        heads, head_dim, f.count("intermediate_size"), bias="qkvo" if f.flag("attention_bias") else "o", norm_bias=biased,
-        qk_norm="full" if f.flag("use_qk_norm") else "none", extra=(vector("layer_scale", hidden, copies=2),),
-    )  # fmt: skip
+        heads,
+        head_dim,
+        f.count("intermediate_size"),
+        bias="qkvo" if f.flag("attention_bias") else "o",
+        norm_bias=biased,
+        qk_norm="full" if f.flag("use_qk_norm") else "none",
+        extra=(vector("layer_scale", hidden, copies=2),),
+    )
     places = (table("positions", grid(f) + 1, hidden),) if f.flag("use_absolute_position_embeddings", default=True) else ()
     mask = (idle("mask_token", hidden),) if f.flag("use_mask_token") else ()
     extra = (vector("class_token", hidden), patches(f, hidden, bias=True), *places, *mask)
@@ -323,8 +352,13 @@ def kimi(f: Fields) -> Tower:
 def ovis2(f: Fields) -> Tower:
     """Ovis 2: a gated encoder that ends in a distribution over visual words."""
     traits = Vit(
-        bias="", bias_flags=(("qkv_bias", "qkvo"),), mlp_bias="mlp_bias", gated=True, norms=2, norm_bias=False,
-    )  # fmt: skip
+        bias="",
+        bias_flags=(("qkv_bias", "qkvo"),),
+        mlp_bias="mlp_bias",
+        gated=True,
+        norms=2,
+        norm_bias=False,
+    )
     base = vit(f, traits)
     words = f.count("vocab_size") - f.count("num_visual_indicator_tokens", default=5)
     inputs = base.hidden * f.count("hidden_stride") ** 2
@@ -339,11 +373,16 @@ def hunyuan(f: Fields) -> Tower:
     rows = (f.count("max_image_size") // sides(f, "patch_size")[0]) ** 2 + 1
     taps, wide = f.count("spatial_merge_size") ** 2, 4 * hidden
     merger = (
-        conv("merger.conv", hidden, 2 * hidden, taps, bias=True), dense("merger.out", 2 * hidden, wide, bias=True),
-        dense("merger.mlp", wide, outputs, bias=True), vector("merger.marks", wide + 3 * outputs),
-        scale("merger.before", hidden, bias=False), scale("merger.after", outputs, bias=False),
-    )  # fmt: skip
-    return tower(hidden, [("layer", block)] * depth(f), norms=0, extra=(patches(f, hidden, bias=True), table("positions", rows, hidden), *merger))
+        conv("merger.conv", hidden, 2 * hidden, taps, bias=True),
+        dense("merger.out", 2 * hidden, wide, bias=True),
+        dense("merger.mlp", wide, outputs, bias=True),
+        vector("merger.marks", wide + 3 * outputs),
+        scale("merger.before", hidden, bias=False),
+        scale("merger.after", outputs, bias=False),
+    )
+    return tower(
+        hidden, [("layer", block)] * depth(f), norms=0, extra=(patches(f, hidden, bias=True), table("positions", rows, hidden), *merger)
+    )
 
 
 def sam(f: Fields) -> Tower:
@@ -354,7 +393,14 @@ def sam(f: Fields) -> Tower:
     inner, relative = f.maybe("mlp_dim") or 4 * hidden, f.flag("use_rel_pos", default=True)
     bias = "qkvo" if f.flag("qkv_bias", default=True) else "o"
     kinds = {
-        name: layer(heads, head_dim, inner, bias=bias, window=area, extra=(vector("relative_positions", (4 * reach - 2) * head_dim),) if relative else ())
+        name: layer(
+            heads,
+            head_dim,
+            inner,
+            bias=bias,
+            window=area,
+            extra=(vector("relative_positions", (4 * reach - 2) * head_dim),) if relative else (),
+        )
         for name, reach, area in (("full", side, None), ("window", window, window**2))
     }
     full = f.indices("global_attn_indexes", depth(f))
@@ -380,11 +426,11 @@ def _plain(traits: Vit) -> Reader:
 
 
 READERS: dict[str, Reader] = {
-    **{name: _plain(traits) for name, traits in VITS.items()},
-    "qwen2_vl_vision": qwen2, "qwen2_5_vl_vision": qwen2_5, "qwen2_5_omni_vision_encoder": qwen2_5, "exaone4_5_vision": qwen2_5,
-    "qwen3_vl_vision": qwen3_stacked, "qwen3_vl_moe_vision": qwen3_stacked, "qwen3_omni_moe_vision_encoder": qwen3_stacked,
-    "qwen3_5_vision": qwen3, "qwen3_5_moe_vision": qwen3, "glm4v_vision": glm4v, "glm4v_moe_vision": glm4v, "glm_ocr_vision": glm_ocr,
-    "llama4_vision_model": llama4, "mllama_vision_model": mllama, "gemma4_vision": gemma4, "internvl_vision": internvl,
-    "qianfan_ocr_vision": internvl, "kimi_k25_vision": kimi, "moonvit": kimi, "ovis2_vision": ovis2, "hunyuan_vl_vision": hunyuan,
-    "got_ocr2_vision": sam, "sam_vision_model": sam, "minicpmv4_6_vision": minicpm, "minicpmv4_7_vision": minicpm, "minicpm_ocr_vision": minicpm,
+    **{name: _plain(traits) for name, traits in VITS.items()}, "qwen2_vl_vision": qwen2, "qwen2_5_vl_vision": qwen2_5,
+    "qwen2_5_omni_vision_encoder": qwen2_5, "exaone4_5_vision": qwen2_5, "qwen3_vl_vision": qwen3_stacked, "qwen3_vl_moe_vision":
+    qwen3_stacked, "qwen3_omni_moe_vision_encoder": qwen3_stacked, "qwen3_5_vision": qwen3, "qwen3_5_moe_vision": qwen3, "glm4v_vision":
+    glm4v, "glm4v_moe_vision": glm4v, "glm_ocr_vision": glm_ocr, "llama4_vision_model": llama4, "mllama_vision_model": mllama,
+    "gemma4_vision": gemma4, "internvl_vision": internvl, "qianfan_ocr_vision": internvl, "kimi_k25_vision": kimi, "moonvit": kimi,
+    "ovis2_vision": ovis2, "hunyuan_vl_vision": hunyuan, "got_ocr2_vision": sam, "sam_vision_model": sam, "minicpmv4_6_vision": minicpm,
+    "minicpmv4_7_vision": minicpm, "minicpm_ocr_vision": minicpm,
 }  # fmt: skip

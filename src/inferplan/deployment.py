@@ -90,7 +90,11 @@ def estimate(
 
     Raises SpecError for a load outside its range, Unsupported where the part lacks a number that is needed.
     """
-    for name, value, most in (("input_tokens", input_tokens, MAX_TOKENS), ("output_tokens", output_tokens, MAX_TOKENS), ("batch", batch, MAX_BATCH)):
+    for name, value, most in (
+        ("input_tokens", input_tokens, MAX_TOKENS),
+        ("output_tokens", output_tokens, MAX_TOKENS),
+        ("batch", batch, MAX_BATCH),
+    ):
         if not 1 <= value <= most:
             raise SpecError(f"must lie between 1 and {most:,}", field=name, value=value)
     contexts = np.unique(np.linspace(input_tokens + 1, input_tokens + output_tokens, min(output_tokens, 64)).round())
