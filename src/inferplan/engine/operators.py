@@ -192,8 +192,16 @@ def _encoder(run: Pass, tower: Tower) -> Iterator[Op]:
                 flops = attention_flops(m.heads, m.head_dim, m.value_dim, pairs) * 1.0
                 yield _times(Op(f"{name}.scores", "attention", "attention", "bf16", flops), count)
     for e in tower.extra:
-        for op in _weight(run, e.weight(), positions, "conv_frontend" if e.use == "conv" else "other"):
-            yield op
+        yield _stem(run, e.weight(), positions)
+
+
+def _stem(run: Pass, w: Weight, positions: Numeric) -> Op:
+    """What stands before an encoder's layers: strided convolutions as matrix products, tables, norms."""
+    once = _stored(run, w) * np.where(np.asarray(positions) > 0, 1.0, 0.0)
+    if w.use not in ("conv", "matmul"):
+        return Op(w.name, "lookup", "conv_frontend", "none", 0.0 * positions, once)
+    flops = gemm_flops(positions * w.rate, w.rows, w.cols) * w.copies * 1.0
+    return Op(w.name, "matmul", "conv_frontend", run.precision.compute_of(w.part), flops, once)
 
 
 def pairs_of(run: Pass, window: Numeric, chunk: int | None = None) -> Numeric:

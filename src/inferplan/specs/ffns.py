@@ -67,7 +67,9 @@ class Experts(Record):
     router_outputs
         scores per token, where they are fewer than the experts (product keys).
     null_experts
-        experts without weights that pass a token through (LongCat); the router scores them too.
+        experts without weights that pass a token through (LongCat, Zaya); the router scores them too.
+    router_width
+        the router scores through a block of this width: a projection, a norm, two further layers (Zaya).
     """
 
     kind: Literal["experts"] = "experts"
@@ -81,6 +83,7 @@ class Experts(Record):
     router_extra: Optional0 = 0
     router_outputs: Count | None = None
     null_experts: Optional0 = 0
+    router_width: Count | None = None
     latent: Count | None = None
     latent_norm: bool = False
     latent_bias: bool = False
@@ -90,7 +93,7 @@ class Experts(Record):
     def weights(self, hidden: int) -> list[Weight]:
         """Router, shared expert, latent projections, experts."""
         inner, scored = self.latent or hidden, self.router_outputs or self.experts + self.null_experts
-        router = [linear("router", "router", hidden, scored, bias=self.router_bias)]
+        router = [*self._before_router(hidden), linear("router", "router", self.router_width or hidden, scored, bias=self.router_bias)]
         if self.correction_bias != "none":
             router += [vector("router.correction", "router", scored, buffer=self.correction_bias == "buffer")]
         router += [vector("router.scale", "router", self.router_extra)] if self.router_extra else []
@@ -98,6 +101,13 @@ class Experts(Record):
         latent += [vector("latent_norm", "norm", inner)] if self.latent_norm else []
         experts = feed_forward("experts", inner, self.width, gated=self.gated, bias=self.bias, copies=self.experts, use="expert")
         return [*router, *self._shared(hidden), *latent, *(w.named("experts") for w in experts)]
+
+    def _before_router(self, hidden: int) -> list[Weight]:
+        if not self.router_width:
+            return []
+        down = linear("router.down", "router", hidden, self.router_width, bias=True)
+        inner = linear("router.inner", "router", self.router_width, self.router_width, bias=True, copies=2)
+        return [down, vector("router.norm", "norm", self.router_width), inner]
 
     def _latent(self, hidden: int, inner: int) -> list[Weight]:
         down = linear("latent_down", "mlp", hidden, inner, bias=self.latent_bias)

@@ -35,10 +35,11 @@ class Extra(Record):
     copies: Count = 1
     bias: Optional0 = 0
     use: Use = "vector"
+    rate: Annotated[float, Field(gt=0, le=1e6, strict=False)] = 1.0
 
     def weight(self) -> Weight:
         """The tensor."""
-        return Weight(self.name, self.part, self.rows, self.cols, self.copies, self.bias, self.use)
+        return Weight(self.name, self.part, self.rows, self.cols, self.copies, self.bias, self.use, rate=self.rate)
 
 
 class Block(Record):

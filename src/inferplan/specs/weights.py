@@ -21,7 +21,7 @@ class Weight:
     """`copies` equal tensors of `rows` outputs by `cols` inputs (a vector has one column), each with `bias` more elements.
 
     `use` says how a pass touches it: `matmul` once per token, `expert` for the tokens routed to it, `lookup` one row per
-    token, `conv` once per token and position, `vector` elementwise, `scan` inside a recurrence.
+    token, `conv` once per token and position, `vector` elementwise, `scan` inside a recurrence. `rate` is how often per position, where a stem runs over more or fewer of them.
     """
 
     name: str
@@ -32,6 +32,7 @@ class Weight:
     bias: int = 0
     use: Use = "matmul"
     buffer: bool = False
+    rate: float = 1.0
 
     @property
     def params(self) -> int:

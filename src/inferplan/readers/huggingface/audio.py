@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from inferplan.readers.huggingface.encoders import conv, dense, layer, scale, table, tower, vector
+from inferplan.readers.huggingface import encoders
+from inferplan.readers.huggingface.encoders import conv, dense, divided, layer, scale, table, tower, vector
 from inferplan.readers.huggingface.fields import Fields
 from inferplan.specs.ffns import Dense
 from inferplan.specs.mixers import Attention
@@ -20,7 +21,7 @@ def width(f: Fields) -> int:
 
 def depth(f: Fields) -> int:
     """Number of layers."""
-    return f.count("encoder_layers", "num_hidden_layers", "num_layers", "num_blocks")
+    return encoders.depth(f, "encoder_layers", "num_hidden_layers", "num_layers", "num_blocks")
 
 
 def inner_width(f: Fields) -> int:
@@ -30,16 +31,12 @@ def inner_width(f: Fields) -> int:
 
 def heads_of(f: Fields, hidden: int) -> tuple[int, int]:
     """Number of heads and the width of one."""
-    names = ("encoder_attention_heads", "num_attention_heads", "num_heads")
-    heads = f.count(*names)
-    if hidden % heads:
-        raise f.refuse(f.stated(*names), f"must divide the width {hidden}", heads)
-    return heads, hidden // heads
+    return divided(f, hidden, "encoder_attention_heads", "num_attention_heads", "num_heads")
 
 
 def stem(f: Fields, hidden: int) -> tuple[Extra, Extra]:
     """Whisper's two convolutions of three frames; the second halves the frames."""
-    return conv("conv_1", f.count("num_mel_bins"), hidden, 3, bias=True), conv("conv_2", hidden, hidden, 3, bias=True)
+    return conv("conv_1", f.count("num_mel_bins"), hidden, 3, bias=True, rate=2), conv("conv_2", hidden, hidden, 3, bias=True)
 
 
 def whisper(f: Fields, *, bias: str = "qvo", positions: bool = True) -> Tower:

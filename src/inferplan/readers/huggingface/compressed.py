@@ -81,12 +81,11 @@ def stream_head(hidden: int, streams: int) -> tuple[Extra, ...]:
 
 
 def v4_experts(f: Fields) -> Experts:
-    """Experts as wide as the one (or more) shared expert beside them; a bias of the shared expert by `mlp_bias`."""
+    """Experts as wide as the one shared expert beside them, which has a bias by `mlp_bias`."""
     inner = number(f, "moe_intermediate_size", "intermediate_size")
     if inner is None:
         raise f.refuse("moe_intermediate_size", "is required and missing")
-    shared = number(f, "n_shared_experts", default=1) or 1
-    return routed(f, width=inner, shared=SharedExpert(width=shared * inner, bias=f.flag("mlp_bias")), correction_bias="buffer")
+    return routed(f, width=inner, shared=SharedExpert(width=inner, bias=f.flag("mlp_bias")), correction_bias="buffer")
 
 
 def hashed_layers(f: Fields, layers: int) -> list[bool]:

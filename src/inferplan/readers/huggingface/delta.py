@@ -164,7 +164,7 @@ def kimi_linear(f: Fields) -> dict[str, Any]:
     mixers = [("attention", attention) if a else ("delta", delta) for a in kimi_attends(f, linear, count)]
     sparse = sparse_after(f, count, 1)
     moe, plain = kimi_experts(f) if any(sparse) else None, Dense(width=f.count("intermediate_size"))
-    return {"hidden": width(f), "layers": zipped(mixers, [("moe", moe) if s else ("dense", plain) for s in sparse])}
+    return {"hidden": width(f), "layers": zipped(mixers, [("moe", moe) if s else ("dense", plain) for s in sparse]), "head": "own"}
 
 
 def bailing_hybrid(f: Fields) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def bailing_hybrid(f: Fields) -> dict[str, Any]:
     )  # fmt: skip
     attention = latent_attention(f, head_gate=True)
     mixers = [("attention", attention) if a else ("delta", delta) for a in attends]
-    return {"hidden": width(f), "layers": zipped(mixers, latent_ffns(f, sparse_after(f, count, 2)))}
+    return {"hidden": width(f), "layers": zipped(mixers, latent_ffns(f, sparse_after(f, count, 2))), "head": "own"}
 
 
 def glm5_next(f: Fields) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from inferplan.readers.huggingface.assemble import Layers, uniform
 from inferplan.readers.huggingface.audio import stem
 from inferplan.readers.huggingface.defaults import typed
 from inferplan.readers.huggingface.dense import by_type
-from inferplan.readers.huggingface.encoders import conv, dense, idle, layer, scale, table, tower, vector
+from inferplan.readers.huggingface.encoders import conv, dense, depth, divided, idle, layer, scale, table, tower, vector
 from inferplan.readers.huggingface.fields import Fields
 from inferplan.specs.ffns import Dense
 from inferplan.specs.mixers import Attention
@@ -27,14 +27,6 @@ def class_of(f: Fields) -> str:
     """The class the file names, or nothing."""
     names = f.data.get("architectures") or [""]
     return str(names[0]) if isinstance(names, list) else ""
-
-
-def divided(f: Fields, hidden: int, *names: str) -> tuple[int, int]:
-    """Number of heads and the width of one, where heads divide the residual stream."""
-    heads = f.count(*names, essential=True)
-    if hidden % heads:
-        raise f.refuse(f.stated(*names), f"must divide the width {hidden}", heads)
-    return heads, hidden // heads
 
 
 # T5 -----------------------------------------------------------------------------------------------------------------------------
@@ -86,14 +78,14 @@ def t5_shape(f: Fields, *, every: bool = False) -> T5Shape:
 def t5(f: Fields, *, every: bool = False) -> Parts:
     """T5, mT5, Flan-T5 and UMT5 (relative positions on every layer). A file that says its head is not tied stores one of its own."""
     shape = t5_shape(f, every=every)
-    layers = f.count("num_layers", essential=True)
+    layers = depth(f, "num_layers", essential=True)
     if class_of(f).endswith("EncoderModel"):
         return {"hidden": shape.hidden, "layers": shape.encoder(layers), "head": "none"}
     encoder = tower(shape.hidden, shape.encoder(layers), norm_bias=False, counts_as="encoder")
     head = {"head": "none"} if class_of(f).endswith("T5Model") else {}
     return {
         "hidden": shape.hidden,
-        "layers": shape.decoder(f.maybe("num_decoder_layers") or layers),
+        "layers": shape.decoder(depth(f, "num_decoder_layers", "num_layers")),
         "towers": {"encoder": encoder},
         **head,
     }
@@ -124,7 +116,7 @@ def t5gemma(f: Fields) -> Parts:
 
 def gemma_half(f: Fields, norms: int, **attention: Any) -> Layers:
     """Gemma 2's layers, sliding and full in turn."""
-    count, bias = f.count("num_hidden_layers"), "qkvo" if f.flag("attention_bias") else ""
+    count, bias = depth(f, "num_hidden_layers"), "qkvo" if f.flag("attention_bias") else ""
     layers = []
     for kind in by_type(f, count, lambda i: not i % 2):
         window = f.count("sliding_window") if kind == "sliding_attention" else None
@@ -180,9 +172,9 @@ def half_layers(
     f: Fields, which: str, hidden: int, bias: str, *, memory_tokens: int | None = None, extra: tuple[Extra, ...] = ()
 ) -> Layers:
     """Layers of the encoder, or of the decoder with attention to the encoder's outputs."""
-    heads, head_dim = divided(f, hidden, f"{which}_attention_heads")
+    heads, head_dim = divided(f, hidden, f"{which}_attention_heads", essential=True)
     inner = f.count(f"{which}_ffn_dim", essential=True)
-    count = f.count(f"{which}_layers", essential=True)
+    count = depth(f, f"{which}_layers", essential=True)
     if which == "encoder":
         return uniform(layer(heads, head_dim, inner, bias=bias, extra=extra), count)
     own = Attention(heads=heads, kv_heads=heads, head_dim=head_dim, bias=bias)
@@ -243,13 +235,13 @@ def marian(f: Fields) -> Parts:
 def led(f: Fields) -> Parts:
     """LED: BART whose encoder has windows and a second set of q, k, v for its global tokens."""
     hidden, windows = f.count("d_model", essential=True), f.raw("attention_window", default=512)
-    heads, head_dim = divided(f, hidden, "encoder_attention_heads")
+    heads, head_dim = divided(f, hidden, "encoder_attention_heads", essential=True)
     sizes = windows if isinstance(windows, list) else [windows]
     second = (dense("global.qkv", hidden, hidden, bias=True, copies=3),)
     window = max(f.checked(w, "attention_window") for w in sizes)
     block = layer(heads, head_dim, f.count("encoder_ffn_dim"), window=window, extra=second)
     places = (table("positions", f.count("max_encoder_position_embeddings"), hidden),)
-    encoder = tower(hidden, uniform(block, f.count("encoder_layers")), extra=places, counts_as="encoder")
+    encoder = tower(hidden, uniform(block, depth(f, "encoder_layers")), extra=places, counts_as="encoder")
     layers = half_layers(f, "decoder", hidden, "qkvo")
     return {
         "hidden": hidden,
@@ -285,7 +277,7 @@ def moonshine(f: Fields) -> Parts:
     bias = "qkv" if f.flag("attention_bias") else ""
     shape: dict[str, dict[str, Any]] = {}
     for which in ("encoder", "decoder"):
-        heads, head_dim = divided(f, hidden, f"{which}_num_attention_heads")
+        heads, head_dim = divided(f, hidden, f"{which}_num_attention_heads", essential=True)
         shape[which] = {"heads": heads, "kv_heads": f.maybe(f"{which}_num_key_value_heads") or heads, "head_dim": head_dim, "bias": bias}
     own = Attention(**shape["decoder"])
     cross = own.model_copy(update={"memory": hidden, "causal": False})
@@ -298,8 +290,13 @@ def moonshine(f: Fields) -> Parts:
         conv("conv_3", 2 * hidden, hidden, 3, bias=True),
         scale("group_norm", hidden),
     )
-    encoder = tower(hidden, uniform(seeing, f.count("encoder_num_hidden_layers")), norm_bias=False, extra=convs, counts_as="encoder")
-    return {"hidden": hidden, "layers": uniform(block, f.count("decoder_num_hidden_layers")), "towers": {"encoder": encoder}, **headless(f)}
+    encoder = tower(hidden, uniform(seeing, depth(f, "encoder_num_hidden_layers")), norm_bias=False, extra=convs, counts_as="encoder")
+    return {
+        "hidden": hidden,
+        "layers": uniform(block, depth(f, "decoder_num_hidden_layers")),
+        "towers": {"encoder": encoder},
+        **headless(f),
+    }
 
 
 # BERT and its descendants -------------------------------------------------------------------------------------------------------
@@ -331,9 +328,9 @@ BERTS = {
 
 def bert_blocks(f: Fields, hidden: int) -> Layers:
     """BERT's layers: attention to all positions and a block of two matrices, biases everywhere."""
-    heads, head_dim = divided(f, hidden, "num_attention_heads", "n_heads")
+    heads, head_dim = divided(f, hidden, "num_attention_heads", "n_heads", essential=True)
     block = layer(heads, head_dim, f.count("intermediate_size", "hidden_dim"))
-    return uniform(block, f.count("num_hidden_layers", "n_layers", essential=True))
+    return uniform(block, depth(f, "num_hidden_layers", "n_layers", essential=True))
 
 
 def bert(f: Fields, traits: Bert) -> Parts:
@@ -360,13 +357,19 @@ def bert_head(f: Fields, traits: Bert, hidden: int, narrow: int) -> Parts:
         front = (dense("transform", hidden, narrow, bias=True), scale("transform.norm", narrow), *second)
         return {"head": tied_or_own(f), "head_bias": True, "extra": front}
     if name.endswith("Classification"):
-        labels = len(f.raw("id2label", default={})) or f.maybe("num_labels") or 2
+        labels = labels_of(f)
         within = pooler if traits.classifier == "dense" or traits.pooler else ()
         within = () if name.endswith("TokenClassification") else within
         return {"head": "none", "extra": (*within, dense("classifier", hidden, labels, bias=True))}
     if name.endswith("Model"):
         return {"head": "none", "extra": pooler if traits.pooler else ()}
     raise f.refuse("architectures", "is a class whose head is not understood here", name)
+
+
+def labels_of(f: Fields) -> int:
+    """Classes of a classifier: those the file names, else two."""
+    names = f.raw("id2label", default=None)
+    return len(names) if isinstance(names, dict) and names else f.maybe("num_labels") or 2
 
 
 def tied_or_own(f: Fields) -> str:
@@ -377,8 +380,8 @@ def tied_or_own(f: Fields) -> str:
 def modernbert(f: Fields) -> Parts:
     """ModernBERT: gated blocks, no biases, windows on two layers of three, no norm in front of the first attention."""
     hidden = f.count("hidden_size", essential=True)
-    heads, head_dim = divided(f, hidden, "num_attention_heads")
-    count, every = f.count("num_hidden_layers", essential=True), f.maybe("global_attn_every_n_layers") or 3
+    heads, head_dim = divided(f, hidden, "num_attention_heads", essential=True)
+    count, every = depth(f, "num_hidden_layers", essential=True), f.maybe("global_attn_every_n_layers") or 3
     kinds = by_type(f, count, lambda i: bool(i % every))
     norm_bias, bias = f.flag("norm_bias"), "qkvo" if f.flag("attention_bias") else ""
     layers = []
@@ -407,7 +410,7 @@ def modernbert_head(f: Fields, hidden: int, norm_bias: bool) -> tuple[tuple[Extr
         return (), {"head": "none"}
     front = (dense("transform", hidden, hidden, bias=f.flag("classifier_bias")), scale("transform.norm", hidden, bias=norm_bias))
     if name.endswith("Classification"):
-        labels = len(f.raw("id2label", default={})) or 2
+        labels = labels_of(f)
         return (*front, dense("classifier", hidden, labels, bias=True)), {"head": "none"}
     return front, {"head": tied_or_own(f), "head_bias": f.flag("decoder_bias", default=True)}
 
@@ -415,7 +418,7 @@ def modernbert_head(f: Fields, hidden: int, norm_bias: bool) -> tuple[tuple[Extr
 def deberta(f: Fields) -> Parts:
     """DeBERTa v2 and v3: a table of relative positions, projected by each layer's own q and k or by weights beside them."""
     parts = bert(f, Bert(pooler=False, two_biases=True, positions=f.flag("position_biased_input", default=True)))
-    hidden, kinds = parts["hidden"], f.raw("pos_att_type", default=[])
+    hidden, kinds = parts["hidden"], str(f.raw("pos_att_type", default=""))
     extra, beside = list(parts["extra"]), 0
     if f.flag("relative_attention"):
         reach = f.maybe("position_buckets") or f.maybe("max_relative_positions") or f.count("max_position_embeddings")
@@ -442,7 +445,7 @@ def nomic(f: Fields) -> Parts:
     parts = bert_head(f, Bert(pooler=False, classifier="dense"), hidden, hidden)
     types = (table("token_types", f.count("type_vocab_size"), hidden),) if f.maybe("type_vocab_size") else ()
     extra = (scale("embedding.norm", hidden), *types, *parts.pop("extra"))
-    return {"hidden": hidden, "layers": uniform(block, f.count("num_hidden_layers", "n_layer")), "norms": 0, "extra": extra, **parts}
+    return {"hidden": hidden, "layers": uniform(block, depth(f, "num_hidden_layers", "n_layer")), "norms": 0, "extra": extra, **parts}
 
 
 def _bart(name: str) -> Reader:

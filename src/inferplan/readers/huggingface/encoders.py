@@ -1,6 +1,6 @@
 """Pieces of an encoder beside a text decoder: layers that see all positions at once, and the tensors around them.
 
-Knows no file and no family.
+Knows no family.
 """
 
 from __future__ import annotations
@@ -8,10 +8,41 @@ from __future__ import annotations
 from typing import Any
 
 from inferplan.readers.huggingface.assemble import Layers, stacked
+from inferplan.readers.huggingface.fields import Fields
 from inferplan.specs.ffns import Dense
 from inferplan.specs.mixers import Attention
 from inferplan.specs.model import Block, Extra, Tower
 from inferplan.specs.weights import Part
+
+MOST_LAYERS = 10_000
+
+
+def depth(f: Fields, *names: str, essential: bool = False) -> int:
+    """A number of layers, refused where no model could have so many."""
+    layers = f.count(*names, essential=essential)
+    if layers > MOST_LAYERS:
+        raise f.refuse(f.stated(*names), f"must be at most {MOST_LAYERS:,}", layers)
+    return layers
+
+
+def divided(f: Fields, hidden: int, *names: str, essential: bool = False) -> tuple[int, int]:
+    """The heads a field names, and their width, where they divide the residual stream.
+
+    >>> divided(Fields({"num_heads": 16}), 1280, "num_heads")
+    (16, 80)
+    """
+    heads = f.count(*names, essential=essential)
+    if hidden % heads:
+        raise f.refuse(f.stated(*names), f"must divide the width {hidden}", heads)
+    return heads, hidden // heads
+
+
+def ratio(f: Fields, name: str, default: float, most: float = 1.0) -> float:
+    """A positive number of at most `most`."""
+    value = f.raw(name, default=default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= most:
+        raise f.refuse(name, f"must be a number above 0 and at most {most:g}", value)
+    return float(value)
 
 
 def dense(name: str, inputs: int, outputs: int, *, bias: bool = False, copies: int = 1) -> Extra:
@@ -19,9 +50,9 @@ def dense(name: str, inputs: int, outputs: int, *, bias: bool = False, copies: i
     return Extra(name=name, rows=outputs, cols=inputs, copies=copies, bias=outputs if bias else 0, use="matmul")
 
 
-def conv(name: str, inputs: int, outputs: int, taps: int, *, bias: bool = False, copies: int = 1) -> Extra:
-    """A convolution with `taps` positions in its kernel."""
-    return Extra(name=name, rows=outputs, cols=inputs * taps, copies=copies, bias=outputs if bias else 0, use="conv")
+def conv(name: str, inputs: int, outputs: int, taps: int, *, bias: bool = False, copies: int = 1, rate: float = 1.0) -> Extra:
+    """A convolution with `taps` positions in its kernel, computed `rate` times per position of the layers behind it."""
+    return Extra(name=name, rows=outputs, cols=inputs * taps, copies=copies, bias=outputs if bias else 0, use="conv", rate=rate)
 
 
 def scale(name: str, width: int, *, bias: bool = True, copies: int = 1) -> Extra:

@@ -12,7 +12,7 @@ from inferplan.readers.huggingface.dense import Traits, depth, grouped_attention
 from inferplan.readers.huggingface.experts import routed
 from inferplan.readers.huggingface.fields import Fields
 from inferplan.readers.huggingface.orders import by_words
-from inferplan.specs.ffns import Dense
+from inferplan.specs.ffns import Dense, Experts
 from inferplan.specs.mixers import Attention, GatedRecurrence
 from inferplan.specs.model import Block, Extra
 
@@ -55,18 +55,29 @@ def sharing(f: Fields, layers: int) -> list[bool]:
 
 
 def gemma4(f: Fields) -> dict[str, Any]:
-    """Gemma 4: wide global heads, keys that serve as values on global layers, shared caches, per-layer embeddings, experts beside a dense block."""
-    count, hidden = depth(f), width(f)
-    narrow = f.count("hidden_size_per_layer_input", default=0, least=0)
-    extra = per_layer_block(hidden, narrow) if narrow else ()
+    """Gemma 4: wide global heads, keys that serve as values there, shared caches, per-layer embeddings, experts beside a dense block."""
+    hidden, narrow = width(f), f.count("hidden_size_per_layer_input", default=0, least=0)
     moe = routed(f, router_extra=hidden + f.count("num_experts")) if f.flag("enable_moe_block") else None
+    layers = gemma4_layers(f, narrow, moe)
+    return {"hidden": hidden, "layers": layers, "extra": per_layer_tables(f, hidden, narrow, len(layers)) if narrow else ()}
+
+
+def gemma4_unified(f: Fields) -> dict[str, Any]:
+    """Gemma 4 with one decoder for all inputs: neither per-layer embeddings nor experts, whatever the file says of them."""
+    return {"hidden": width(f), "layers": gemma4_layers(f, 0, None)}
+
+
+def gemma4_layers(f: Fields, narrow: int, moe: Experts | None) -> list[tuple[str, Block]]:
+    """The layers of Gemma 4, each with an embedding of its own of width `narrow` (or none) and a mixture (or none)."""
+    count, hidden = depth(f), width(f)
+    extra = per_layer_block(hidden, narrow) if narrow else ()
     norms = 4 + (1 if narrow else 0) + (3 if moe else 0)
     layers = []
     for i, (slide, share) in enumerate(zip(gemma_types(f, count, 6), sharing(f, count), strict=True)):
         dense = Dense(width=f.count("intermediate_size") * (2 if f.flag("use_double_wide_mlp") and share else 1))
         mixer = gemma4_attention(f, i, slide=slide, share=share)
         layers.append((place(slide, share), Block(mixers=(mixer,), ffns=(dense, moe) if moe else (dense,), norms=norms, extra=extra)))
-    return {"hidden": hidden, "layers": layers, "extra": per_layer_tables(f, hidden, narrow, count) if narrow else ()}
+    return layers
 
 
 def place(slide: bool, share: bool) -> str:
@@ -156,4 +167,4 @@ def laurel(hidden: int, rank: int) -> tuple[Extra, ...]:
     return tuple(Extra(name=f"laurel.{n}", part="mlp_aux", rows=r, cols=c, use="matmul") for n, r, c in shapes)
 
 
-READERS = {"recurrent_gemma": recurrent_gemma, "gemma4_text": gemma4, "gemma4_unified_text": gemma4, "gemma3n_text": gemma3n}
+READERS = {"recurrent_gemma": recurrent_gemma, "gemma4_text": gemma4, "gemma4_unified_text": gemma4_unified, "gemma3n_text": gemma3n}

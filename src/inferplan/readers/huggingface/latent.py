@@ -45,9 +45,10 @@ def choosing(attention: LatentAttention, index: Indexer, owns: list[bool]) -> li
     return [("own" if o else "follow", attention.model_copy(update={"indexer": index.model_copy(update={"own": o})})) for o in owns]
 
 
-def latent_ffns(f: Fields, sparse: list[bool], *, correction: bool = True) -> list[tuple[str, Dense | Experts | None]]:
-    """Each layer's feed-forward part: dense or routed, with biases on the dense and shared ones by `mlp_bias`."""
-    bias = f.flag("mlp_bias")
+def latent_ffns(
+    f: Fields, sparse: list[bool], *, correction: bool = True, bias: bool = False
+) -> list[tuple[str, Dense | Experts | None]]:
+    """Each layer's feed-forward part: dense or routed, `bias` on the dense and shared ones."""
     plain = None if all(sparse) else Dense(width=f.count("intermediate_size"), bias=bias)
     moe = deepseek_experts(f, correction=correction) if any(sparse) else None
     if moe and moe.shared and bias:
@@ -55,13 +56,13 @@ def latent_ffns(f: Fields, sparse: list[bool], *, correction: bool = True) -> li
     return [("moe", moe) if s else ("dense", plain) for s in sparse]
 
 
-def latent_layers(f: Fields, *, correction: bool = True, sparse: bool = False, first: int = 0, **attention: Any) -> Layers:
+def latent_layers(f: Fields, *, correction: bool = True, sparse: bool = False, first: int = 0, bias: bool = False) -> Layers:
     """Latent attention on every layer, `first` (or stated) dense feed-forward layers, then experts."""
-    count, mixer = depth(f), latent_attention(f, **attention)
+    count, mixer = depth(f), latent_attention(f)
     mixers: list[tuple[str, Any]] = [("mla", mixer)] * count
     if sparse:
         mixers = list(choosing(mixer, indexer_of(f), owns_indexer(f, count)))
-    return zipped(mixers, latent_ffns(f, sparse_after(f, count, first), correction=correction))
+    return zipped(mixers, latent_ffns(f, sparse_after(f, count, first), correction=correction, bias=bias))
 
 
 def stored_mtp(f: Fields, layers: Layers, *, copies: bool) -> MultiTokenPrediction | None:
@@ -72,6 +73,17 @@ def stored_mtp(f: Fields, layers: Layers, *, copies: bool) -> MultiTokenPredicti
 def reader(*, first: int = 0, correction: bool = True, sparse: bool = False) -> Callable[[Fields], dict[str, Any]]:
     """A family of this kind without prediction modules."""
     return lambda f: {"hidden": width(f), "layers": latent_layers(f, correction=correction, sparse=sparse, first=first)}
+
+
+def deepseek_v2(f: Fields) -> dict[str, Any]:
+    """DeepSeek-V2: no router correction; biases outside the routed experts by a switch."""
+    return {"hidden": width(f), "layers": latent_layers(f, correction=False, bias=f.flag("mlp_bias"))}
+
+
+def axk1(f: Fields) -> dict[str, Any]:
+    """A.X K1: as DeepSeek-V3, with one more norm after each mixture."""
+    layers = [(name, block.model_copy(update={"norms": 3 if block.experts else 2})) for name, block in latent_layers(f, first=1)]
+    return {"hidden": width(f), "layers": layers}
 
 
 def deepseek_v3(f: Fields) -> dict[str, Any]:
@@ -235,8 +247,8 @@ def dots3_local(f: Fields, layer: int) -> LatentAttention:
 
 
 READERS = {
-    "deepseek_v2": reader(correction=False), "deepseek_v3": deepseek_v3, "deepseek_v32": deepseek_v32, "glm_moe_dsa": glm_dsa,
-    "glm4_moe_lite": glm4_lite, "minicpm3": dense_latent, "youtu": dense_latent, "longcat_flash": longcat, "axk1": reader(first=1),
+    "deepseek_v2": deepseek_v2, "deepseek_v3": deepseek_v3, "deepseek_v32": deepseek_v32, "glm_moe_dsa": glm_dsa,
+    "glm4_moe_lite": glm4_lite, "minicpm3": dense_latent, "youtu": dense_latent, "longcat_flash": longcat, "axk1": axk1,
     "axk2": axk2, "sarvam_mla": reader(first=1), "mistral4": reader(correction=False), "hy_v4": hy_v4,
     "mistral_large4_text": mistral_large4, "dots3_note_text": dots3_note,
 }  # fmt: skip

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferplan.readers.huggingface.defaults import typed
-from inferplan.readers.huggingface.encoders import conv, dense, idle, joined, perceptron, scale, table, tower, vector
+from inferplan.readers.huggingface.encoders import conv, dense, depth, divided, idle, joined, perceptron, ratio, scale, table, tower, vector
 from inferplan.readers.huggingface.fields import Fields
 from inferplan.readers.huggingface.vision import grid, sam
 from inferplan.specs.ffns import Dense
@@ -132,7 +132,11 @@ def idefics2(c: Case) -> dict[str, Tower]:
     )
     block = Block(mixers=(attention,), ffns=(Dense(width=4 * c.text),), norms=3)
     perceiver = tower(
-        c.text, [("layer", block)] * p.count("resampler_depth"), norm_bias=False, extra=(table("latents", latents, c.text),), tokens=latents
+        c.text,
+        [("layer", block)] * depth(p, "resampler_depth"),
+        norm_bias=False,
+        extra=(table("latents", latents, c.text),),
+        tokens=latents,
     )
     return c.towers(dense("projector.gate_up", c.hidden, 2 * wide), dense("projector.down", wide, c.text), perceiver=perceiver)
 
@@ -161,10 +165,7 @@ def mistral3(c: Case) -> dict[str, Tower]:
 
 def internvl(c: Case) -> dict[str, Tower]:
     """InternVL: squares of patches joined, a norm, two projections."""
-    ratio = c.outer.raw("downsample_ratio", default=0.5)
-    if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not 0 < ratio <= 1:
-        raise c.outer.refuse("downsample_ratio", "must lie between 0 and 1", ratio)
-    factor = int(1 / ratio)
+    factor = int(1 / ratio(c.outer, "downsample_ratio", 0.5))
     wide = c.hidden * factor**2
     return c.towers(scale("projector.norm", wide), *perceptron("projector", wide, c.text, c.text, bias=True), tokens=c.shrunk(factor))
 
@@ -300,13 +301,12 @@ def qformer_blip(c: Case) -> dict[str, Tower]:
 
 def qformer(q: Fields, queries: int, memory: int, *, words: bool, outputs: int) -> Tower:
     """A Q-Former: BERT layers over learned queries, every other one looking at the encoder; with `words` a text path beside them."""
-    hidden, heads = q.count("hidden_size"), q.count("num_attention_heads")
-    if hidden % heads:
-        raise q.refuse("num_attention_heads", f"must divide the width {hidden}", heads)
+    hidden = q.count("hidden_size")
+    heads, head_dim = divided(q, hidden, "num_attention_heads")
     shape: dict[str, Any] = {
         "heads": heads,
         "kv_heads": heads,
-        "head_dim": hidden // heads,
+        "head_dim": head_dim,
         "bias": "qkvo",
         "causal": False,
         "cached": False,
@@ -317,7 +317,7 @@ def qformer(q: Fields, queries: int, memory: int, *, words: bool, outputs: int) 
     plain = Block(mixers=(own,), ffns=(ffn,), norms=2, norm_bias=True, extra=text)
     looking = Block(mixers=(own, cross), ffns=(ffn,), norms=3, norm_bias=True, extra=text)
     every = q.count("cross_attention_frequency", default=2)
-    layers = [("plain", plain) if i % every else ("cross", looking) for i in range(q.count("num_hidden_layers"))]
+    layers = [("plain", plain) if i % every else ("cross", looking) for i in range(depth(q, "num_hidden_layers"))]
     tables = (
         (table("words", q.count("vocab_size"), hidden), table("positions", q.count("max_position_embeddings"), hidden)) if words else ()
     )

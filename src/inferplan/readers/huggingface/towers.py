@@ -101,8 +101,13 @@ def _stated(f: Fields, name: str) -> tuple[str, str | None]:
 
 def _text_only(f: Fields) -> bool:
     """Whether the file names a class of a text decoder alone and mentions no encoder."""
-    names = f.data.get("architectures") or []
-    return bool(names) and all(str(n).endswith("ForCausalLM") for n in names) and f.data.get("model_type") not in ("phi4_multimodal", "git")
+    names = f.data.get("architectures")
+    return (
+        isinstance(names, list)
+        and bool(names)
+        and all(str(n).endswith("ForCausalLM") for n in names)
+        and f.data.get("model_type") not in ("phi4_multimodal", "git")
+    )
 
 
 def _case(f: Fields, text: Fields, name: str) -> Case | None:

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from inferplan.readers.huggingface import encoders
 from inferplan.readers.huggingface.assemble import Layers
-from inferplan.readers.huggingface.encoders import conv, dense, idle, layer, perceptron, scale, table, tower, vector
+from inferplan.readers.huggingface.encoders import conv, dense, divided, idle, layer, perceptron, ratio, scale, table, tower, vector
 from inferplan.readers.huggingface.fields import Fields
 from inferplan.specs.model import Extra, Tower
 
@@ -24,7 +25,7 @@ def width(f: Fields) -> int:
 
 def depth(f: Fields) -> int:
     """Number of layers."""
-    return f.count("depth", "num_hidden_layers")
+    return encoders.depth(f, "depth", "num_hidden_layers")
 
 
 def heads_of(f: Fields, hidden: int) -> tuple[int, int]:
@@ -32,17 +33,9 @@ def heads_of(f: Fields, hidden: int) -> tuple[int, int]:
     return divided(f, hidden, "num_heads", "num_attention_heads", "attention_heads")
 
 
-def divided(f: Fields, hidden: int, *names: str) -> tuple[int, int]:
-    """The heads a field names, and their width, where they divide the residual stream."""
-    heads = f.count(*names)
-    if hidden % heads:
-        raise f.refuse(f.stated(*names), f"must divide the width {hidden}", heads)
-    return heads, hidden // heads
-
-
 def inner_width(f: Fields, hidden: int) -> int:
     """Width of the feed-forward block: stated, or a multiple of the residual stream."""
-    return f.maybe("intermediate_size", "mlp_dim") or int(hidden * f.raw("mlp_ratio", default=4))
+    return f.maybe("intermediate_size", "mlp_dim") or max(1, int(hidden * ratio(f, "mlp_ratio", 4, most=100)))
 
 
 def sides(f: Fields, name: str) -> tuple[int, int]:
@@ -164,7 +157,7 @@ def qwen2(f: Fields) -> Tower:
     """Qwen2-VL: `hidden_size` is the decoder's width, `embed_dim` the encoder's; a merger joins 2 x 2 patches."""
     hidden, outputs = f.count("embed_dim"), f.count("hidden_size")
     heads, head_dim = heads_of(f, hidden)
-    block = layer(heads, head_dim, int(hidden * f.raw("mlp_ratio", default=4)))
+    block = layer(heads, head_dim, max(1, int(hidden * ratio(f, "mlp_ratio", 4, most=100))))
     merged = hidden * f.count("spatial_merge_size") ** 2
     extra = (patches(f, hidden, bias=False), scale("merger.norm", hidden), *perceptron("merger", merged, merged, outputs, bias=True))
     return tower(hidden, [("layer", block)] * depth(f), norms=0, extra=extra)
@@ -259,18 +252,12 @@ def llama4(f: Fields) -> Tower:
     hidden = f.count("hidden_size")
     heads, head_dim = heads_of(f, hidden)
     inner, wide = f.count("intermediate_size"), f.count("projector_input_dim")
-    ratio = _ratio(f, "pixel_shuffle_ratio")
     adapter = perceptron("adapter", inner, wide, f.count("projector_output_dim"))
     extra = (vector("class_token", hidden), table("positions", grid(f) + 1, hidden), patches(f, hidden, bias=False), *adapter)
     block = layer(heads, head_dim, inner)
-    return tower(hidden, [("layer", block)] * depth(f), norms=2, extra=extra, tokens=max(1, int(grid(f) * ratio**2)))
-
-
-def _ratio(f: Fields, name: str) -> float:
-    value = f.raw(name, default=0.5)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
-        raise f.refuse(name, "must lie between 0 and 1", value)
-    return float(value)
+    return tower(
+        hidden, [("layer", block)] * depth(f), norms=2, extra=extra, tokens=max(1, int(grid(f) * ratio(f, "pixel_shuffle_ratio", 0.5) ** 2))
+    )
 
 
 def mllama(f: Fields) -> Tower:
@@ -280,7 +267,7 @@ def mllama(f: Fields) -> Tower:
     inner = f.count("intermediate_size")
     local = layer(heads, head_dim, inner, bias="")
     whole = layer(heads, head_dim, inner, bias="", extra=(vector("gates", 2),))
-    layers: Layers = [("local", local)] * depth(f) + [("global", whole)] * f.count("num_global_layers")
+    layers: Layers = [("local", local)] * depth(f) + [("global", whole)] * encoders.depth(f, "num_global_layers")
     tiles, rows = f.count("max_num_tiles"), grid(f) + 1
     shapes = 1 + (len(f.items("supported_aspect_ratios", default=[])) or _arrangements(tiles))
     extra = (
@@ -345,7 +332,7 @@ def kimi(f: Fields) -> Tower:
     heads, head_dim = divided(f, hidden, "vt_num_attention_heads", "num_attention_heads")
     places = table("positions", f.count("pos_emb_height", "init_pos_emb_height") * f.count("pos_emb_width", "init_pos_emb_width"), hidden)
     block = layer(heads, head_dim, f.count("vt_intermediate_size", "intermediate_size"))
-    layers = f.count("vt_num_hidden_layers", "num_hidden_layers")
+    layers = encoders.depth(f, "vt_num_hidden_layers", "num_hidden_layers")
     return tower(hidden, [("layer", block)] * layers, extra=(patches(f, hidden, bias=True), places))
 
 
