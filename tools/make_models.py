@@ -18,7 +18,6 @@ import yaml
 
 from inferplan.errors import InferplanError
 from inferplan.readers.huggingface.config import read_config
-from inferplan.readers.huggingface.quantization import precision_of
 from inferplan.specs.catalog import SPELLINGS, normalise, write_index
 from inferplan.specs.counts import counts
 from inferplan.specs.document import load_json
@@ -46,12 +45,9 @@ class Configs:
         """The model that a configuration describes, with the precision that it or the file beside it states."""
         if (path := self.path(stem)) is None:
             return None
-        data = load_json(path, infinity=True)
-        model = read_config(data, file=path.name, name="model")
         beside = self.path(stem, "_hf_quant_config")
-        if model.precision is None and beside is not None:
-            return model.model_copy(update={"precision": precision_of(data, model, beside=load_json(beside))})
-        return model
+        data = load_json(path, infinity=True)
+        return read_config(data, file=path.name, name="model", beside=load_json(beside) if beside else None)
 
 
 def shapes(model: Model) -> list[tuple[str, int, int, int, int, str]]:

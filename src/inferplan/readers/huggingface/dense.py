@@ -14,8 +14,10 @@ from inferplan.readers.huggingface.fields import Fields
 from inferplan.specs.ffns import Dense
 from inferplan.specs.mixers import Attention
 from inferplan.specs.model import Extra
+from inferplan.specs.order import MAX_LAYERS
 
 Windows = Callable[[Fields, int], list[int | None]]
+KINDS = {"full_attention": False, "sliding_attention": True, "sliding_window_attention": True, "full": False, "sliding": True}
 SWITCHES = (
     "attention_bias", "qkv_bias", "use_qkv_bias", "attention_out_bias", "mlp_bias", "lm_head_bias", "use_qk_norm", "qk_norm",
     "qk_layernorm", "add_cross_attention",
@@ -69,6 +71,10 @@ def heed(f: Fields, traits: Traits) -> None:
     for name in SWITCHES:
         if f.data.get(name) is True and name not in traits.flags and not (name == "attention_bias" and traits.bias):
             raise f.refuse(name, "is set, and what it adds to this family is not known here", True)
+    stated = f.data.get("layer_types")
+    for kind in stated if traits.windows is None and isinstance(stated, list) else ():
+        if kind not in KINDS:
+            raise f.refuse("layer_types", f"is a kind of layer this family does not have ({', '.join(KINDS)})", kind)
 
 
 def width(f: Fields) -> int:
@@ -78,7 +84,11 @@ def width(f: Fields) -> int:
 
 def depth(f: Fields) -> int:
     """Number of layers."""
-    return f.count("num_hidden_layers", "n_layer", "n_layers", "num_layers", essential=True)
+    names = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    found = f.count(*names, essential=True)
+    if found > MAX_LAYERS:
+        raise f.refuse(f.stated(*names), f"must lie between 1 and {MAX_LAYERS:,}", found)
+    return found
 
 
 def head_size(f: Fields, heads: int) -> int:
@@ -128,7 +138,9 @@ def grouped_attention(f: Fields, traits: Traits, **more: Any) -> Attention:
 
 
 def feed_forward(f: Fields, traits: Traits) -> Dense:
-    """The dense feed-forward block of a Llama-like family."""
+    """The dense feed-forward block of a Llama-like family; a width that the file leaves open by its own name is four times the stream."""
+    if "intermediate_size" in f.data and "intermediate_size" not in f:
+        raise f.refuse("intermediate_size", "is null, and no other field gives the width of the feed-forward block")
     inner = f.maybe("intermediate_size", "n_inner", "ffn_hidden_size", "ffn_dim", "dff") or 4 * width(f)
     return Dense(width=inner, gated=traits.gated, bias=switched(f, traits.mlp_bias))
 
@@ -141,6 +153,11 @@ def per_head_norms(f: Fields) -> tuple[Extra, ...]:
     return (Extra(name="qk_norms", part="attention", rows=head_size(f, heads), copies=heads + key_heads(f, heads)),)
 
 
+def listed(f: Fields, name: str, layers: int) -> list[Any] | None:
+    """A value for each layer where the file (or its class) lists them, None where it does not; anything but a list is refused."""
+    return None if f.raw(name, default=None) is None else f.per_layer(name, layers)
+
+
 def by_type(f: Fields, layers: int, default: Callable[[int], bool]) -> list[str]:
     """Each layer's attention type: as listed, or sliding where `default(i)` says so."""
     if "layer_types" in f:
@@ -150,12 +167,11 @@ def by_type(f: Fields, layers: int, default: Callable[[int], bool]) -> list[str]
 
 def windows_from(f: Fields, types: list[str], *names: str) -> list[int | None]:
     """The window of each layer, None where attention is full."""
-    known = {"full_attention": False, "sliding_attention": True, "sliding_window_attention": True, "full": False, "sliding": True}
     for t in types:
-        if t not in known:
-            raise f.refuse("layer_types", f"is a kind of layer this family does not have ({', '.join(known)})", t)
+        if t not in KINDS:
+            raise f.refuse("layer_types", f"is a kind of layer this family does not have ({', '.join(KINDS)})", t)
     size = f.stated_or_null("sliding_window") if "sliding_window" in f.data else f.maybe("sliding_window", *names)
-    return [size if known[t] else None for t in types]
+    return [size if KINDS[t] else None for t in types]
 
 
 def all_windowed(f: Fields, layers: int) -> list[int | None]:
@@ -193,8 +209,8 @@ def where_unrotated(f: Fields, layers: int) -> list[int | None]:
     """Windows on the layers without rotary positions (every fourth), only when `use_sliding_window` is set."""
     if "layer_types" not in f and not f.flag("use_sliding_window", default=False):
         return [None] * layers
-    step, listed = f.count("no_rope_layer_interval", default=4), f.raw("no_rope_layers", default=None)
-    rotated = f.per_layer("no_rope_layers", layers) if isinstance(listed, list) else [(i + 1) % step for i in range(layers)]
+    step = f.count("no_rope_layer_interval", default=4)
+    rotated = listed(f, "no_rope_layers", layers) or [(i + 1) % step for i in range(layers)]
     return windows_from(f, by_type(f, layers, lambda i: not rotated[i]))
 
 
@@ -229,7 +245,6 @@ TRAITS: dict[str, Traits] = {
     "vaultgemma": Traits(bias_flags=BIASED, windows=every("", 2)),
     "muse_glimmer_text": Traits(bias_flags=BIASED, norms=4, gate="elementwise", windows=every("", 4)),
     "glm4v_text": Traits(bias="qkv", norms=4),
-    "glm_ocr_text": Traits(norms=4),
     "cosmos3_edge_text": Traits(bias_flags=BIASED, gated=False, mlp_bias="mlp_bias"),
     "minicpm": _LLAMA,
     "smollm3": Traits(bias_flags=BIASED, mlp_bias="mlp_bias", windows=where_unrotated),

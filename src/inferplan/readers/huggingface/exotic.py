@@ -22,6 +22,7 @@ from inferplan.readers.huggingface.dense import (
     heads_of,
     heed,
     key_heads,
+    listed,
     switched,
     width,
     windowed,
@@ -139,9 +140,9 @@ def laguna(f: Fields) -> dict[str, Any]:
         raise f.refuse("gating", "is not a gate that is known here (true, per-head, per-element)", gate)
     traits = Traits(bias_flags=BIASED, qk_norm="head", gate=gates[gate], windows=every("", None))
     heed(f, traits)
-    listed = f.raw("num_attention_heads_per_layer", default=None)
-    heads = f.per_layer("num_attention_heads_per_layer", count) if listed else [heads_of(f)] * count
-    heads = [f.checked(h, "num_attention_heads_per_layer") for h in heads]
+    heads = [
+        f.checked(h, "num_attention_heads_per_layer") for h in listed(f, "num_attention_heads_per_layer", count) or [heads_of(f)] * count
+    ]
     mixers = [(k, m.model_copy(update={"heads": h})) for (k, m), h in zip(windowed(f, traits, count), heads, strict=True)]
     shared = number(f, "shared_expert_intermediate_size")
     moe = routed(f, shared=SharedExpert(width=shared) if shared else None, correction_bias="parameter")
@@ -154,7 +155,7 @@ def lara_mini(f: Fields) -> dict[str, Any]:
     """Lara Mini: gated delta, windowed and full attention in a period of five, a mixture with one shared expert on every layer."""
     count = depth(f)
     period = ("linear_attention", "sliding_attention", "linear_attention", "full_attention", "sliding_attention")
-    kinds = f.per_layer("layer_types", count) if "layer_types" in f else [period[i % 5] for i in range(count)]
+    kinds = listed(f, "layer_types", count) or [period[i % 5] for i in range(count)]
     delta = GatedDelta(
         key_heads=f.count("linear_num_key_heads"), value_heads=f.count("linear_num_value_heads"), key_dim=f.count("linear_key_head_dim"),
         value_dim=f.count("linear_value_head_dim"), conv=f.count("linear_conv_kernel_dim"),
@@ -171,17 +172,8 @@ def lara_mini(f: Fields) -> dict[str, Any]:
     return {"hidden": width(f), "layers": zipped([(k.split("_")[0], mixers[k]) for k in kinds], [("moe", ffn)] * count)}
 
 
-def molmo2(f: Fields) -> dict[str, Any]:
-    """Molmo 2's decoder: norms of one head or of the whole projection, further token rows without a head."""
-    kind = f.one_of("qk_norm_type", ("qwen3", "olmo"), default="qwen3")
-    traits = Traits(bias_flags=(("attention_bias", "qkv"), ("qkv_bias", "qkv")), qk_norm="head" if kind == "qwen3" else "full")
-    more = f.count("additional_vocab_size", default=0, least=0)
-    rows = (Extra(name="further_tokens", part="embedding", rows=more, cols=width(f), use="lookup"),) if more else ()
-    return {**decoder(f, traits), "extra": rows, "head": "own"}
-
-
 READERS = {
     "apertus": apertus, "apertus1p5_text": apertus, "bitnet": bitnet, "diffllama": diffllama, "helium": helium, "doge": doge,
     "gpt_neox_japanese": gpt_neox_japanese, "modernbert-decoder": modernbert_decoder, "jetmoe": jetmoe, "laguna": laguna,
-    "lara_mini": lara_mini, "molmo2_text": molmo2,
+    "lara_mini": lara_mini,
 }  # fmt: skip

@@ -24,6 +24,7 @@ from inferplan.readers.huggingface.dense import (
     grouped_attention,
     heads_of,
     heed,
+    listed,
     switched,
     width,
     windowed,
@@ -81,10 +82,19 @@ def _stored(correction: Correction | bool) -> Correction:
     return correction if isinstance(correction, str) else "buffer" if correction else "none"
 
 
+def sparse_by_name(f: Fields, layers: int) -> list[bool] | None:
+    """Which layers hold experts as `mlp_layer_types` names them, None where the file has no such list."""
+    names = listed(f, "mlp_layer_types", layers)
+    for name in names or ():
+        if name not in ("sparse", "dense"):
+            raise f.refuse("mlp_layer_types", "is not one of dense, sparse", name)
+    return None if names is None else [name == "sparse" for name in names]
+
+
 def after_dense(f: Fields, layers: int) -> list[bool]:
     """Which layers hold experts: those from `first_k_dense_replace` on, every `moe_layer_freq`-th, or as listed."""
-    if isinstance(f.raw("mlp_layer_types", default=None), list):
-        return [t == "sparse" for t in f.per_layer("mlp_layer_types", layers)]
+    if (named := sparse_by_name(f, layers)) is not None:
+        return named
     freq = f.raw("moe_layer_freq", default=1)
     if isinstance(freq, list):
         return [bool(v) for v in f.per_layer("moe_layer_freq", layers)]
@@ -96,9 +106,8 @@ def by_layer_list(default: Callable[[Fields, int], list[bool]]) -> Callable[[Fie
     """Which layers hold experts: as `mlp_layer_types` lists them, else by rule."""
 
     def where(f: Fields, layers: int) -> list[bool]:
-        if isinstance(f.raw("mlp_layer_types", default=None), list):
-            return [t == "sparse" for t in f.per_layer("mlp_layer_types", layers)]
-        return default(f, layers)
+        named = sparse_by_name(f, layers)
+        return default(f, layers) if named is None else named
 
     return where
 
@@ -204,8 +213,8 @@ def glm4_moe(f: Fields) -> dict[str, Any]:
 def llama4(f: Fields) -> dict[str, Any]:
     """Llama 4: a shared expert beside top-1 routing, dense layers of another width, chunked attention except on every fourth layer."""
     count = depth(f)
-    step, listed = f.count("interleave_moe_layer_step", default=1), f.raw("moe_layers", default=None)
-    sparse = set(f.indices("moe_layers", count)) if isinstance(listed, list) else set(range(step - 1, count, step))
+    step, stated = f.count("interleave_moe_layer_step", default=1), f.raw("moe_layers", default=None)
+    sparse = set(range(step - 1, count, step)) if stated is None else f.indices("moe_layers", count)
     inner = f.count("intermediate_size")
     moe = routed(f, width=inner, shared=SharedExpert(width=inner))
     plain = Dense(width=f.count("intermediate_size_mlp"))
@@ -218,12 +227,12 @@ def llama4(f: Fields) -> dict[str, Any]:
 
 def llama4_chunks(f: Fields, layers: int, chunk: int | None) -> list[int | None]:
     """The chunk of each layer: layers without rotary positions attend in full."""
-    if isinstance(f.raw("layer_types", default=None), list):
-        return [chunk if t == "chunked_attention" else None for t in f.per_layer("layer_types", layers)]
-    listed = f.raw("no_rope_layers", default=None)
+    kinds = listed(f, "layer_types", layers)
+    if kinds is not None:
+        return [chunk if t == "chunked_attention" else None for t in kinds]
     step = f.count("no_rope_layer_interval", default=4)
-    rope = f.per_layer("no_rope_layers", layers) if isinstance(listed, list) and listed else [(i + 1) % step for i in range(layers)]
-    return [chunk if r else None for r in rope]
+    rope = listed(f, "no_rope_layers", layers) if f.raw("no_rope_layers", default=None) else [(i + 1) % step for i in range(layers)]
+    return [chunk if r else None for r in rope or ()]
 
 
 def dbrx(f: Fields) -> dict[str, Any]:
@@ -255,23 +264,6 @@ def ernie_experts(f: Fields) -> Experts:
     return routed(f, width=inner, shared=block, correction_bias="parameter")
 
 
-def ernie_vl(f: Fields) -> dict[str, Any]:
-    """ERNIE 4.5 VL's decoder: text tokens and image tokens have experts and a router of their own, and share one block."""
-    inner, count, hidden = f.items("moe_intermediate_size"), depth(f), width(f)
-    text, image = (f.checked(v, "moe_intermediate_size") for v in (inner if len(inner) > 1 else inner * 2)[:2])
-    shared, bias = number(f, "moe_num_shared_experts"), f.flag("use_bias")
-    moe = routed(f, width=text, shared=SharedExpert(width=shared * text, bias=bias) if shared else None, correction_bias="parameter")
-    traits = Traits(bias_flags=(("use_bias", "qkvo"),), mlp_bias="use_bias", head_bias="use_bias")
-    extra = (
-        Extra(name="image_experts", part="experts", rows=3 * image, cols=hidden, copies=moe.experts, use="lookup"),
-        Extra(name="image_router", part="router", rows=moe.experts, cols=hidden, bias=moe.experts, use="lookup"),
-    )
-    attention, plain = grouped_attention(f, traits), feed_forward(f, traits)
-    sparse, dense = Block(mixers=(attention,), ffns=(moe,), extra=extra), Block(mixers=(attention,), ffns=(plain,))
-    layers = [("moe", sparse) if s else ("dense", dense) for s in by_layer_list(ernie_sparse)(f, count)]
-    return {"hidden": hidden, "layers": layers, "head_bias": bias}
-
-
 def aria_experts(f: Fields) -> Experts:
     """Aria: shared experts as one block of so many widths, whose biases follow `mlp_bias`."""
     shared, inner = number(f, "moe_num_shared_experts"), f.count("intermediate_size")
@@ -293,7 +285,7 @@ def flint_experts(f: Fields, *, correction: Correction = "none") -> Experts:
 
 def flint_sparse(f: Fields, layers: int) -> list[bool]:
     """Experts everywhere but on the listed layers: the first two where no list is given."""
-    dense = f.indices("mlp_only_layers", layers) if isinstance(f.raw("mlp_only_layers", default=None), list) else {0, 1}
+    dense = {0, 1} if f.raw("mlp_only_layers", default=None) is None else f.indices("mlp_only_layers", layers)
     step = f.count("decoder_sparse_step", default=1)
     return [i not in dense and (i + 1) % step == 0 for i in range(layers)]
 
@@ -360,8 +352,9 @@ def minimax_m3(f: Fields) -> dict[str, Any]:
 
 def minimax_m3_sparse(f: Fields, layers: int) -> list[bool]:
     """Which layers attend sparsely: as either of two lists says, else none."""
-    if isinstance(f.raw("layer_types", default=None), list):
-        return [t == "minimax_m3_sparse" for t in f.per_layer("layer_types", layers)]
+    kinds = listed(f, "layer_types", layers)
+    if kinds is not None:
+        return [t == "minimax_m3_sparse" for t in kinds]
     config = f.sub("sparse_attention_config")
     return [bool(v) for v in config.per_layer("sparse_attention_freq", layers)] if "sparse_attention_freq" in config else [False] * layers
 
@@ -424,5 +417,4 @@ READERS = {
     **{name: _reader(name) for name in MIXTURES},
     "glm4_moe": glm4_moe, "glm4v_moe_text": glm4_moe, "llama4_text": llama4, "dbrx": dbrx, "minimax_m2": minimax_m2,
     "minimax_m3": minimax_m3, "minimax_m3_vl_text": minimax_m3, "cohere2_moe": cohere2_moe, "mellum": mellum,
-    "ernie4_5_vl_moe_text": ernie_vl,
 }  # fmt: skip

@@ -112,11 +112,8 @@ def mpt_positions(f: Fields, attention: Fields) -> int:
 
 def gpt_neo(f: Fields) -> dict[str, Any]:
     """GPT-Neo: global and local (256) layers in turn; a bias on the output projection alone."""
-    kinds = [kind for cycle, times in f.items("attention_types") for kind in list(cycle) * times]
-    types = {"global": "full_attention", "local": "sliding_attention"}
-    windows = windows_from(f, [types.get(str(k), str(k)) for k in kinds][: depth(f)], "window_size")
-    traits = Traits(bias="o", gated=False, mlp_bias=True, norm_bias=True)
-    ffn = feed_forward(f, traits)
+    windows = windows_from(f, gpt_neo_kinds(f, depth(f)), "window_size")
+    ffn = feed_forward(f, Traits(bias="o", gated=False, mlp_bias=True, norm_bias=True))
     heads = f.count("num_heads", "num_attention_heads")
     mixers = [
         ("local" if w else "global", Attention(heads=heads, kv_heads=heads, head_dim=head_size(f, heads), bias="o", window=w))
@@ -124,6 +121,20 @@ def gpt_neo(f: Fields) -> dict[str, Any]:
     ]
     layers = zipped(mixers, [("dense", ffn)] * len(mixers), norm_bias=True)
     return {"hidden": width(f), "layers": layers, "norm_bias": True, "positions": f.count("max_position_embeddings")}
+
+
+def gpt_neo_kinds(f: Fields, layers: int) -> list[str]:
+    """The kind of each layer from `attention_types`: cycles of names, each with how often it is repeated."""
+    kinds: list[str] = []
+    names = {"global": "full_attention", "local": "sliding_attention"}
+    for entry in f.items("attention_types"):
+        cycle, times = entry if isinstance(entry, list) and len(entry) == 2 else (None, None)  # noqa: PLR2004 - a pair
+        if not isinstance(cycle, list) or not isinstance(times, int) or isinstance(times, bool) or not 0 < times <= layers:
+            raise f.refuse("attention_types", f"must list pairs of names and a repeat of 1 to {layers}", entry)
+        kinds += [names.get(str(k), str(k)) for k in cycle] * times
+    if len(kinds) < layers:
+        raise f.refuse("attention_types", f"has {len(kinds)} values for {layers} layers")
+    return kinds[:layers]
 
 
 READERS = {"falcon": falcon, "gpt_bigcode": bigcode, "opt": opt, "bloom": bloom, "mpt": mpt, "gpt_neo": gpt_neo}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import ceil
 from typing import Any
 
 from inferplan.readers.huggingface.assemble import uniform
@@ -50,7 +49,7 @@ def xlstm(f: Fields) -> dict[str, Any]:
         state_dtype=STATES[f.one_of("inference_state_dtype", STATES, default="float32")],
     )  # fmt: skip
     multiple = f.count("ffn_round_up_to_multiple_of", default=64)
-    ffn = Dense(width=ceil(factor(f, "ffn_proj_factor") * hidden / multiple) * multiple, bias=bias)
+    ffn = Dense(width=-(-int(factor(f, "ffn_proj_factor") * hidden) // multiple) * multiple, bias=bias)
     block = Block(mixers=(mixer,), ffns=(ffn,), norms=2, norm_bias=bias)
     final = int(f.flag("add_out_norm", default=True))
     return {"hidden": hidden, "layers": uniform(block, count), "norms": final, "head": "own"}

@@ -162,7 +162,10 @@ def qwen1(f: Fields) -> dict[str, Any]:
     """Qwen 1: multi-head with a bias on q, k, v; `intermediate_size` counts both halves of the gated block."""
     heads, more = heads_of(f), not f.flag("no_bias", default=True)
     mixer = Attention(heads=heads, kv_heads=heads, head_dim=f.maybe("kv_channels") or head_size(f, heads), bias="qkvo" if more else "qkv")
-    ffn = Dense(width=f.count("intermediate_size", essential=True) // 2, bias=more)
+    both = f.count("intermediate_size", essential=True)
+    if both % 2:
+        raise f.refuse("intermediate_size", "must be even: it counts both halves of the gated block", both)
+    ffn = Dense(width=both // 2, bias=more)
     return {"hidden": width(f), "layers": uniform(Block(mixers=(mixer,), ffns=(ffn,)), depth(f))}
 
 
