@@ -12,7 +12,7 @@ from inferplan.readers.huggingface.compressed import hyper_connections
 from inferplan.readers.huggingface.dense import Traits, depth, grouped_attention, heads_of, width
 from inferplan.readers.huggingface.experts import deepseek_experts, mtp_of, qwen2_experts, qwen_sparse
 from inferplan.readers.huggingface.fields import Fields
-from inferplan.readers.huggingface.latent import choosing, indexer_of, latent_attention, latent_ffns
+from inferplan.readers.huggingface.latent import choosing, indexer_of, latent_attention, latent_ffns, with_extras
 from inferplan.readers.huggingface.mamba import state_dtype
 from inferplan.readers.huggingface.ngrams import ngram_rows
 from inferplan.readers.huggingface.orders import by_words, owns_indexer, sparse_after, words
@@ -106,7 +106,10 @@ def stream_mixer(f: Fields, hidden: int, streams: int, where: str, *, inject: bo
 
 def ngram_layer(f: Fields, hidden: int, streams: int, index: int) -> tuple[Extra, ...]:
     """The n-gram table of one layer with its key and value projections, norms and convolution."""
-    wide, inner, heads = streams * hidden, f.maybe("ple_embed_dim") or hidden, (f.count("ngram_size", least=2) - 1) * f.count("heads_per_ngram")
+    wide, inner = streams * hidden, f.maybe("ple_embed_dim") or hidden
+    heads = (f.count("ngram_size", least=2) - 1) * f.count("heads_per_ngram")
+    if inner % heads:
+        raise f.refuse("ple_embed_dim", f"must be a multiple of the {heads} n-gram heads", inner)
     rows = ngram_rows(f.count("ngram_vocab_size_base"), heads, index, f.count("make_ngram_vocab_size_divisible_by", default=1))
     return (
         Extra(name="ngram.table", part="aux_embedding", rows=rows, cols=inner // heads, use="lookup"),
@@ -189,11 +192,9 @@ def glm5_next(f: Fields) -> dict[str, Any]:
     chosen = choosing(latent_attention(f, q_rank=f.count("q_lora_rank")), indexer_of(f, every=pool), owns)
     mixers: list[tuple[str, Any]] = [chosen[i] if a else ("delta", delta) for i, a in enumerate(attends)]
     ffns, streamed = latent_ffns(f, sparse_after(f, count, 3)), hyper_connections(hidden, streams, (2 + streams) * streams)
-    layers = [
-        (label(kind, name), Block(mixers=(mixer,), ffns=(ffn,) if ffn else (), extra=streamed + (pooling(f, hidden, pool) if a and own else ())))
-        for (kind, mixer), (name, ffn), a, own in zip(mixers, ffns, attends, owns, strict=True)
-    ]
-    return {"hidden": hidden, "layers": layers}
+    pooled = pooling(f, hidden, pool)
+    extras = [streamed + (pooled if a and own else ()) for a, own in zip(attends, owns, strict=True)]
+    return {"hidden": hidden, "layers": with_extras(mixers, ffns, extras)}
 
 
 def pooling(f: Fields, hidden: int, pool: int) -> tuple[Extra, ...]:

@@ -246,7 +246,6 @@ TRAITS: dict[str, Traits] = {
     "muse_glimmer_text": Traits(bias_flags=BIASED, norms=4, gate="elementwise", windows=every("", 4)),
     "glm4v_text": Traits(bias="qkv", norms=4),
     "cosmos3_edge_text": Traits(bias_flags=BIASED, gated=False, mlp_bias="mlp_bias"),
-    "minicpm": _LLAMA,
     "smollm3": Traits(bias_flags=BIASED, mlp_bias="mlp_bias", windows=where_unrotated),
     "mistral": Traits(windows=all_windowed),
     "ministral": Traits(windows=all_windowed),

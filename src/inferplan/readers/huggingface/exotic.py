@@ -160,7 +160,7 @@ def lara_mini(f: Fields) -> dict[str, Any]:
         key_heads=f.count("linear_num_key_heads"), value_heads=f.count("linear_num_value_heads"), key_dim=f.count("linear_key_head_dim"),
         value_dim=f.count("linear_value_head_dim"), conv=f.count("linear_conv_kernel_dim"),
     )  # fmt: skip
-    traits = Traits(bias_flags=BIASED, qk_norm="head")
+    traits = Traits(bias_flags=BIASED, qk_norm="head", windows=all_windowed)
     heed(f, traits)
     full, shared = grouped_attention(f, traits), number(f, "shared_expert_intermediate_size")
     mixers: dict[str, Any] = {"linear_attention": delta, "full_attention": full}

@@ -20,9 +20,9 @@ def _dense(name: str) -> Reader:
 READERS: dict[str, Reader] = {
     **{name: _dense(name) for name in dense.TRAITS},
     **legacy.READERS,
-    **experts.READERS,
     **latent.READERS,
     **hybrid.READERS,
+    **experts.READERS,
     **exotic.READERS,
     **remote.READERS,
     **encdec.READERS,

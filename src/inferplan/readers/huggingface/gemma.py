@@ -90,8 +90,8 @@ def gemma4_attention(f: Fields, layer: int, *, slide: bool, share: bool) -> Atte
     same = f.flag("attention_k_eq_v") and not slide
     kv, dim = gemma4_heads(f, layer, slide=slide, same=same)
     return Attention(
-        heads=heads_of(f), kv_heads=kv, head_dim=dim, window=window_of(f) if slide else None, bias="qkvo" if f.flag("attention_bias") else "",
-        qk_norm="head", keys="shared" if share else "as_values" if same else "own",
+        heads=heads_of(f), kv_heads=kv, head_dim=dim, window=window_of(f) if slide else None,
+        bias="qkvo" if f.flag("attention_bias") else "", qk_norm="head", keys="shared" if share else "as_values" if same else "own",
     )  # fmt: skip
 
 

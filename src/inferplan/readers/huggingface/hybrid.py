@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from inferplan.readers.huggingface import compressed, delta, gemma, inkling, mamba, recurrent
-from inferplan.readers.huggingface.assemble import uniform, zipped
-from inferplan.readers.huggingface.dense import Traits, depth, grouped_attention, head_size, heads_of, key_heads, width
+from inferplan.readers.huggingface.assemble import zipped
+from inferplan.readers.huggingface.dense import Traits, depth, grouped_attention, head_size, heads_of, width
 from inferplan.readers.huggingface.experts import deepseek_experts, number, qwen_sparse, routed
 from inferplan.readers.huggingface.fields import Fields
 from inferplan.readers.huggingface.orders import by_words, sparse_after, words
@@ -73,8 +73,9 @@ def minimax(f: Fields) -> dict[str, Any]:
     attends = by_words(f, ("layer_types",), count, delta.ATTENDS, lambda i: i % 2 == 0)
     if isinstance(f.raw("attn_type_list", default=None), list):
         attends = [bool(f.checked(v, "attn_type_list", 0)) for v in f.per_layer("attn_type_list", count)]
-    if f.maybe("shared_intermediate_size"):
-        raise f.refuse("shared_intermediate_size", "is set, and how this family shares an expert is not known here", f.data["shared_intermediate_size"])
+    shared = f.maybe("shared_intermediate_size")
+    if shared:
+        raise f.refuse("shared_intermediate_size", "is set, and how this family shares an expert is not known here", shared)
     lightning = Lightning(heads=heads, head_dim=head_size(f, heads), block=f.count("block_size", default=256))
     attention, moe = grouped_attention(f, Traits()), routed(f, width=f.count("intermediate_size"))
     mixers = [("attention", attention) if a else ("lightning", lightning) for a in attends]
@@ -99,7 +100,8 @@ def mimo_slides(f: Fields, layers: int) -> list[bool]:
 def mimo_v2(f: Fields) -> dict[str, Any]:
     """MiMo-V2: narrower values than keys; windowed layers with more key-value heads and sinks; experts after the first layer."""
     count, heads, kv = depth(f), heads_of(f), f.count("num_key_value_heads")
-    common = {"head_dim": f.count("head_dim"), "v_head_dim": f.count("v_head_dim"), "bias": "qkv" if f.flag("attention_bias") else ""}
+    bias = "qkv" if f.flag("attention_bias") else ""
+    common: dict[str, Any] = {"head_dim": f.count("head_dim"), "v_head_dim": f.count("v_head_dim"), "bias": bias}
     whole = Attention(heads=heads, kv_heads=kv, sinks=f.flag("add_full_attention_sink_bias"), **common)
     local = Attention(**{
         **common, "heads": f.maybe("swa_num_attention_heads") or heads, "kv_heads": f.maybe("swa_num_key_value_heads") or 2 * kv,
@@ -119,7 +121,8 @@ def step3(f: Fields) -> dict[str, Any]:
     gate = {True: "headwise", "per-head": "headwise", "per-element": "elementwise", False: "elementwise"}.get(f.raw("gating", default=True))
     if gate is None:
         raise f.refuse("gating", "is not one of true, per-head, per-element", f.data.get("gating"))
-    whole = grouped_attention(f, Traits(bias_flags=BIAS, qk_norm="head"), gate=gate, kv_heads=f.count("num_attention_groups", "num_key_value_heads"))
+    kv = f.count("num_attention_groups", "num_key_value_heads")
+    whole = grouped_attention(f, Traits(bias_flags=BIAS, qk_norm="head"), gate=gate, kv_heads=kv)
     local_heads = f.maybe("num_sliding_attention_heads") or stated or heads
     windows = [f.count("sliding_window") if s else None for s in slides]
     mixers = [("local", whole.model_copy(update={"heads": local_heads, "window": w})) if w else ("global", whole) for w in windows]
@@ -194,9 +197,8 @@ def hrm(f: Fields) -> dict[str, Any]:
     gated: dict[str, Any] = {"gate": "elementwise", "gate_bias": f.flag("attention_bias")}
     mixer = Attention(heads=heads, kv_heads=heads, head_dim=head_size(f, heads), bias="qkvo" if f.flag("attention_bias") else "", **gated)
     block = Block(mixers=(mixer,), ffns=(Dense(width=f.count("intermediate_size"), bias=f.flag("mlp_bias")),), norms=0, repeated=True)
-    low, high = (
-        [(f"{name}{i + 1}", block.model_copy(update={"share_group": base + i})) for i in range(each)] for name, base in (("low", 0), ("high", each))
-    )
+    stack = [(f"layer{i + 1}", block.model_copy(update={"share_group": i})) for i in range(2 * each)]
+    low, high = stack[:each], stack[each:]
     start = (Extra(name="start", rows=width(f)),)
     return {"hidden": width(f), "layers": [*low * fast, *high] * slow, "norms": 0, "extra": start}
 
@@ -210,7 +212,8 @@ def deci(f: Fields) -> dict[str, Any]:
             raise f.refuse(f"block_configs[{i}]", "must be a mapping", raw)
         b = Fields(raw, file=f.file, at=f"{f.at}block_configs[{i}].")
         attention, ffn = b.sub("attention"), b.sub("ffn")
-        mixers, ffns = (), ()
+        mixers: tuple[Any, ...] = ()
+        ffns: tuple[Any, ...] = ()
         extra = []
         if not attention.flag("no_op"):
             if attention.flag("replace_with_linear"):

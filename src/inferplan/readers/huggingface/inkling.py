@@ -16,6 +16,11 @@ from inferplan.specs.ffns import Dense, Experts, SharedExpert
 from inferplan.specs.mixers import Attention
 from inferplan.specs.model import Block, Extra
 
+LOOP = (
+    ("core_start", "loop_layer_index_start"), ("core_end", "loop_layer_index_end"), ("num_passes", "loop_num_passes"),
+    ("gate_rank", "loop_gate_rank"),
+)  # fmt: skip
+MOST_PASSES = 64
 SLIDES = {"hybrid_sliding": True, "sliding_attention": True, "hybrid": False, "full_attention": False}
 
 
@@ -37,9 +42,8 @@ def convolved_attention(f: Fields, slide: bool, **more: Any) -> Attention:
     heads = f.count("swa_num_attention_heads") if slide else heads_of(f)
     if heads % kv:
         raise f.refuse(f"{prefix}num_key_value_heads", f"must divide the {heads} query heads", kv)
-    return Attention(
-        heads=heads, kv_heads=kv, head_dim=dim, window=reach(f, True) if slide else None, conv_state=past * 2 * (kv * dim + width(f)), **more
-    )  # fmt: skip
+    kept = 2 * past * (kv * dim + width(f))
+    return Attention(heads=heads, kv_heads=kv, head_dim=dim, window=reach(f, True) if slide else None, conv_state=kept, **more)
 
 
 def kernel(f: Fields) -> int:
@@ -108,13 +112,14 @@ def inkling2(f: Fields) -> dict[str, Any]:
 
 def inkling2_loop(f: Fields) -> dict[str, Any]:
     """Inkling 2 with a loop: the middle layers run several times, with gates on what passes from one run to the next."""
-    parts, hidden = inkling2(f), width(f)
-    loop = f.sub("loop_config")
-    start, end = (loop.count(n) if n in loop else f.count(o) for n, o in (("core_start", "loop_layer_index_start"), ("core_end", "loop_layer_index_end")))
-    passes, rank = (loop.count(n) if n in loop else f.count(o) for n, o in (("num_passes", "loop_num_passes"), ("gate_rank", "loop_gate_rank")))
+    parts, hidden, loop = inkling2(f), width(f), f.sub("loop_config")
+    start, end, passes, rank = (loop.count(n) if n in loop else f.count(o) for n, o in LOOP)
     if not 0 < start < end:
-        raise f.refuse("loop_layer_index_end", f"must come after the loop's first layer {start}", end)
-    core = [(f"{name}_loop{i}", looped(block, i, message_gates(hidden, rank))) for i, (name, block) in enumerate(parts["layers"][start:end], start)]
+        raise f.refuse("loop_config", "must end after its first layer", f"{start} to {end}")
+    if passes > MOST_PASSES:
+        raise f.refuse("loop_config", f"must run at most {MOST_PASSES} times", passes)
+    gates = message_gates(hidden, rank)
+    core = [(f"{name}_loop{i}", looped(block, i, gates)) for i, (name, block) in enumerate(parts["layers"][start:end], start)]
     layers = [*parts["layers"][:start], *core * passes, *parts["layers"][end:]]
     message = Extra(name="residual.message", rows=4 * hidden, copies=end - start)
     return {**parts, "layers": layers, "extra": (*parts["extra"], message)}

@@ -5,7 +5,7 @@ Knows the shapes of their modules; DeepSeek-V4 and the layers of hybrid families
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from inferplan.readers.huggingface.assemble import Layers, label, uniform, zipped
@@ -63,6 +63,14 @@ def latent_layers(f: Fields, *, correction: bool = True, sparse: bool = False, f
     if sparse:
         mixers = list(choosing(mixer, indexer_of(f), owns_indexer(f, count)))
     return zipped(mixers, latent_ffns(f, sparse_after(f, count, first), correction=correction, bias=bias))
+
+
+def with_extras(mixers: Sequence[tuple[str, Any]], ffns: Sequence[tuple[str, Any]], extras: Sequence[tuple[Extra, ...]]) -> Layers:
+    """Layers of one mixer, one feed-forward part and some tensors of their own each."""
+    return [
+        (label(kind, name), Block(mixers=(mixer,), ffns=(ffn,) if ffn else (), extra=extra))
+        for (kind, mixer), (name, ffn), extra in zip(mixers, ffns, extras, strict=True)
+    ]
 
 
 def stored_mtp(f: Fields, layers: Layers, *, copies: bool) -> MultiTokenPrediction | None:
@@ -137,9 +145,8 @@ def axk2(f: Fields) -> dict[str, Any]:
         down = Extra(name="norm_gate.down", part="mlp", rows=rank, cols=hidden, copies=copies, use="matmul")
         return (down, Extra(name="norm_gate.up", part="mlp", rows=hidden, cols=rank, copies=copies, use="matmul"))
 
-    ffns = latent_ffns(f, sparse)
-    layers = [(name, Block(mixers=(mixer,), ffns=(ffn,) if ffn else (), extra=gates(2 if s else 1))) for (name, ffn), s in zip(ffns, sparse, strict=True)]
-    return {"hidden": hidden, "layers": layers}
+    mixers = [("mla", mixer)] * count
+    return {"hidden": hidden, "layers": with_extras(mixers, latent_ffns(f, sparse), [gates(2 if s else 1) for s in sparse])}
 
 
 def hy_v4(f: Fields) -> dict[str, Any]:
@@ -156,12 +163,9 @@ def mistral_large4(f: Fields) -> dict[str, Any]:
     """Mistral Large 4: sparse attention from unfactored queries, some layers without rotary positions, caches that later layers reuse."""
     count, rope = depth(f), f.count("qk_rope_head_dim")
     owns, sources, turned = owns_indexer(f, count), _sources(f, count), _rotary(f, count)
-    kinds = [large4_attention(f, own, source == i, turn) for i, (own, source, turn) in enumerate(zip(owns, sources, turned, strict=True))]
+    kinds = [large4_attention(f, owns[i], sources[i] == i, turned[i]) for i in range(count)]
     ffns = latent_ffns(f, sparse_after(f, count, 1), correction=False)
-    layers = [
-        (label(name, kind), Block(mixers=(mixer,), ffns=(ffn,) if ffn else (), extra=extra))
-        for (kind, mixer, extra), (name, ffn) in zip(kinds, ffns, strict=True)
-    ]
+    layers = with_extras([(kind, mixer) for kind, mixer, _ in kinds], ffns, [extra for _, _, extra in kinds])
     return {"hidden": width(f), "layers": layers, "extra": (Extra(name="rope_scale", rows=rope // 2),)}
 
 
@@ -175,7 +179,8 @@ def large4_attention(f: Fields, own: bool, keeps: bool, turn: bool) -> tuple[str
     )  # fmt: skip
     scales = [Extra(name="softmax_scale", part="attention", rows=mixer.heads, copies=2)]
     if own:
-        scales += [Extra(name="index_scale", part="indexer", rows=index.heads, copies=2), Extra(name="index_norm", part="norm", rows=hidden, copies=2)]
+        scales += [Extra(name="index_scale", part="indexer", rows=index.heads, copies=2)]
+        scales += [Extra(name="index_norm", part="norm", rows=hidden, copies=2)]
     return label("rope" if turn else "nope", None if own else "follow", None if keeps else "reuse"), mixer, tuple(scales)
 
 
@@ -207,17 +212,21 @@ DOTS_SLIDING = {
 
 def dots3_note(f: Fields) -> dict[str, Any]:
     """Dots 3 Note: sparse latent attention on every fourth layer, windowed latent attention of other widths between, gates per head."""
-    count = depth(f)
-    wide = by_words(f, ("layer_types",), count, DOTS, lambda i: not f.flag("use_sliding_window", default=True) or i < 2 or i % 4 == 1)  # noqa: PLR2004 - the first two layers
+    count, windows = depth(f), f.flag("use_sliding_window", default=True)
+    wide = by_words(f, ("layer_types",), count, DOTS, lambda i: not windows or i < 2 or i % 4 == 1)  # noqa: PLR2004 - the first two layers
     mixers = [("sparse", dots3_sparse(f, i)) if w else ("local", dots3_local(f, i)) for i, w in enumerate(wide)]
-    inner, shared = f.count("moe_shared_expert_intermediate_size", "shared_experts_intermediate_size"), number(f, "n_shared_experts", default=1) or 1
-    ffns = latent_ffns(f, sparse_after(f, count, 1))
-    wider = [(n, x.model_copy(update={"shared": x.shared.model_copy(update={"width": inner * shared})}) if isinstance(x, Experts) and x.shared else x) for n, x in ffns]
-    layers = [
-        (label(kind, name), Block(mixers=(mixer,), ffns=(ffn,) if ffn else (), extra=(Extra(name="k_rope_norm", part="norm", rows=mixer.rope),)))
-        for (kind, mixer), (name, ffn) in zip(mixers, wider, strict=True)
-    ]
-    return {"hidden": width(f), "layers": layers}
+    ffns = [(name, dots3_shared(f, ffn)) for name, ffn in latent_ffns(f, sparse_after(f, count, 1))]
+    norms = [(Extra(name="k_rope_norm", part="norm", rows=mixer.rope),) for _, mixer in mixers]
+    return {"hidden": width(f), "layers": with_extras(mixers, ffns, norms)}
+
+
+def dots3_shared(f: Fields, ffn: Dense | Experts | None) -> Dense | Experts | None:
+    """The mixture with shared experts of their own width."""
+    if not isinstance(ffn, Experts) or not ffn.shared:
+        return ffn
+    inner = f.count("moe_shared_expert_intermediate_size", "shared_experts_intermediate_size")
+    shared = number(f, "n_shared_experts", default=1) or 1
+    return ffn.model_copy(update={"shared": ffn.shared.model_copy(update={"width": inner * shared})})
 
 
 def dots3_sparse(f: Fields, layer: int) -> LatentAttention:
@@ -239,8 +248,8 @@ def dots3_local(f: Fields, layer: int) -> LatentAttention:
         other = Fields(own.data, file=f.file, at=own.at, defaults=defaults)
         other.nested = True
     else:
-        stated = {k: f.data.get(f"swa_{k}", v) for k, v in DOTS_SLIDING.items()}
-        rope = f.data.get("swa_qk_rope_head_dim", f.checked(stated["head_dim"], "swa_head_dim") - f.checked(stated["qk_nope_head_dim"], "swa_qk_nope_head_dim"))
+        stated = {k: f.count(f"swa_{k}", default=v) for k, v in DOTS_SLIDING.items()}
+        rope = f.count("swa_qk_rope_head_dim", default=stated["head_dim"] - stated["qk_nope_head_dim"], least=0)
         other = Fields({**stated, "qk_rope_head_dim": rope}, file=f.file, at=f"{f.at}swa_")
     window = f.count("sliding_window", "sliding_window_size", default=512)
     return latent_attention(other, head_gate=True, window=window, bias=f.flag("attention_bias"))

@@ -55,8 +55,8 @@ def mamba1(f: Fields) -> dict[str, Any]:
     stated = "intermediate_size" in f or "d_inner" in f
     inner = f.count("intermediate_size", "d_inner") if stated else multiple(f, "expand", width(f))
     mixer = Mamba1(
-        inner=inner, state=f.count("state_size"), conv=f.count("conv_kernel"), dt_rank=dt_rank(f, "time_step_rank"), bias=f.flag("use_bias"),
-        conv_bias=f.flag("use_conv_bias", default=True), state_dtype=state_dtype(f),
+        inner=inner, state=f.count("state_size"), conv=f.count("conv_kernel"), dt_rank=dt_rank(f, "time_step_rank"),
+        bias=f.flag("use_bias"), conv_bias=f.flag("use_conv_bias", default=True), state_dtype=state_dtype(f),
     )  # fmt: skip
     return {"hidden": width(f), "layers": uniform(Block(mixers=(mixer,), norms=1), depth(f))}
 
@@ -229,8 +229,10 @@ def back(hidden: int) -> Extra:
 def shared_attention(f: Fields, wide: int) -> Attention:
     """The attention that hybrid layers share: it reads hidden state and embedding side by side."""
     heads = heads_of(f)
-    dim = f.maybe("attention_head_dim") or wide // heads
-    return Attention(heads=heads, kv_heads=key_heads(f, heads), head_dim=dim, inputs=wide, outputs=width(f), shared_weights=True, in_norm=True)
+    return Attention(
+        heads=heads, kv_heads=key_heads(f, heads), head_dim=f.maybe("attention_head_dim") or wide // heads, inputs=wide, outputs=width(f),
+        shared_weights=True, in_norm=True,
+    )  # fmt: skip
 
 
 def zamba2_default(i: int) -> bool:
@@ -239,7 +241,7 @@ def zamba2_default(i: int) -> bool:
 
 
 def zamba2(f: Fields) -> dict[str, Any]:
-    """Zamba 2: Mamba-2 on every layer; `num_mem_blocks` shared transformer blocks take turns, each use with low-rank adapters of its own."""
+    """Zamba 2: Mamba-2 on every layer; `num_mem_blocks` shared blocks take turns, each use with low-rank adapters of its own."""
     count, hidden, blocks = depth(f), width(f), f.count("num_mem_blocks", default=1)
     hybrid = by_words(f, ("layers_block_type", "layer_types"), count, ZAMBA, zamba2_default)
     wide, inner = 2 * hidden, f.maybe("intermediate_size") or 4 * hidden
@@ -249,11 +251,8 @@ def zamba2(f: Fields) -> dict[str, Any]:
     ffn = Dense(width=inner, bias=f.flag("add_bias_linear"), shared_weights=True, in_norm=True)
     both = Block(mixers=(attention, mamba), ffns=(ffn,), norms=1, extra=(back(hidden), *adapters(f, wide, inner)))
     plain = Block(mixers=(mamba,), norms=1)
-    layers: list[tuple[str, Block]] = []
-    for i, h in enumerate(hybrid):
-        group = sum(hybrid[:i]) % blocks
-        layers.append((f"hybrid{group + 1}" if blocks > 1 else "hybrid", both.model_copy(update={"share_group": group})) if h else ("mamba", plain))
-    return {"hidden": hidden, "layers": layers}
+    turns = [("hybrid", both.model_copy(update={"share_group": group})) for group in range(blocks)]
+    return {"hidden": hidden, "layers": [turns[sum(hybrid[:i]) % blocks] if h else ("mamba", plain) for i, h in enumerate(hybrid)]}
 
 
 def adapters(f: Fields, wide: int, inner: int) -> tuple[Extra, ...]:

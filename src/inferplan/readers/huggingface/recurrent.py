@@ -37,7 +37,7 @@ def factor(f: Fields, name: str) -> float:
 
 
 def xlstm(f: Fields) -> dict[str, Any]:
-    """xLSTM 7B: matrix memories with a gated feed-forward block in every layer."""
+    """The xLSTM of 7B: matrix memories with a gated feed-forward block in every layer."""
     hidden, heads = f.count("embedding_dim", "hidden_size", essential=True), f.count("num_heads")
     count = f.count("num_blocks") if "num_blocks" in f else depth(f)
     keys, values = (int(factor(f, name) * hidden) for name in ("qk_dim_factor", "v_dim_factor"))
