@@ -133,11 +133,16 @@ class Header:
 def common(h: Header) -> Config:
     """The fields that nearly every family shares."""
     found = {
-        "hidden_size": h.hidden, "num_hidden_layers": h.layers, "vocab_size": h.vocabulary, "tie_word_embeddings": not h.has("output.weight"),
+        "hidden_size": h.hidden, "num_hidden_layers": h.layers, "vocab_size": h.vocabulary,
+        "tie_word_embeddings": not h.has("output.weight"),
         "max_position_embeddings": h.number("context_length", None), "sliding_window": h.number("attention.sliding_window", None),
     }  # fmt: skip
     if "attention.head_count" in h.keys and any(h.per_layer("attention.head_count")):
-        found |= {"num_attention_heads": h.heads, "head_dim": h.head_dim, "num_key_value_heads": h.number("attention.head_count_kv", h.heads)}
+        found |= {
+            "num_attention_heads": h.heads,
+            "head_dim": h.head_dim,
+            "num_key_value_heads": h.number("attention.head_count_kv", h.heads),
+        }
     if not isinstance(h.keys.get("feed_forward_length"), list):
         found["intermediate_size"] = h.number("feed_forward_length", None)
     return found
@@ -196,7 +201,13 @@ def llama(h: Header) -> Config:
 def qwen2_moe(h: Header) -> Config:
     """Qwen 2 MoE: a gated shared expert of its own width."""
     shared = h.number("expert_shared_feed_forward_length", None) or h.rows("ffn_up_shexp.weight")
-    more = {"shared_expert_intermediate_size": shared, "decoder_sparse_step": 1, "mlp_only_layers": [], "qkv_bias": h.biased, "use_sliding_window": False}
+    more: Config = {
+        "shared_expert_intermediate_size": shared,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "qkv_bias": h.biased,
+        "use_sliding_window": False,
+    }
     return {**common(h), **moe(h), **more, "model_type": "qwen2_moe"}
 
 
@@ -214,14 +225,15 @@ def qwen_next(model_type: str) -> Translator:
         heads, inner = h.number("ssm.time_step_rank"), h.number("ssm.inner_size")
         kinds = ["linear_attention" if c else "full_attention" for c in h.where("ssm_conv1d.weight")]
         delta = {
-            "linear_num_key_heads": h.number("ssm.group_count"), "linear_num_value_heads": heads, "linear_key_head_dim": h.number("ssm.state_size"),
+            "linear_num_key_heads": h.number("ssm.group_count"), "linear_num_value_heads": heads,
+            "linear_key_head_dim": h.number("ssm.state_size"),
             "linear_value_head_dim": inner // heads, "linear_conv_kernel_dim": h.number("ssm.conv_kernel"), "layer_types": kinds,
             "attn_output_gate": True, "attention_bias": h.biased, "mtp_num_hidden_layers": h.nextn,
         }  # fmt: skip
         if not h.number("expert_count", 0):
             return {**common(h), **delta, "model_type": model_type, "num_experts": 0}
         shared = h.number("expert_shared_feed_forward_length", None) or h.rows("ffn_up_shexp.weight")
-        more = {"shared_expert_intermediate_size": shared, "decoder_sparse_step": 1, "mlp_only_layers": []}
+        more: Config = {"shared_expert_intermediate_size": shared, "decoder_sparse_step": 1, "mlp_only_layers": []}
         return {**common(h), **moe(h), **delta, **more, "model_type": model_type}
 
     return translate
@@ -232,8 +244,10 @@ def gemma3n(h: Header) -> Config:
     widths = h.per_layer("feed_forward_length")
     return {
         **common(h), "model_type": "gemma3n_text", "intermediate_size": widths, "layer_types": h.windows(5), "attention_bias": h.biased,
-        "altup_num_inputs": h.number("altup.num_inputs"), "laurel_rank": h.rows("laurel_l.weight"), "vocab_size_per_layer_input": h.rows("per_layer_token_embd.weight"),
-        "hidden_size_per_layer_input": h.number("embedding_length_per_layer_input"), "num_kv_shared_layers": h.number("attention.shared_kv_layers", 0),
+        "altup_num_inputs": h.number("altup.num_inputs"), "laurel_rank": h.rows("laurel_l.weight"),
+        "vocab_size_per_layer_input": h.rows("per_layer_token_embd.weight"),
+        "hidden_size_per_layer_input": h.number("embedding_length_per_layer_input"),
+        "num_kv_shared_layers": h.number("attention.shared_kv_layers", 0),
     }  # fmt: skip
 
 
@@ -246,10 +260,14 @@ def gemma4(h: Header) -> Config:
     same = [i for i, t in enumerate(kinds) if t == "full_attention" and i < h.layers - shared and f"blk.{i}.attn_v.weight" not in h.shapes]
     experts = moe(h) if h.number("expert_count", 0) else {}
     return {
-        **common(h), "model_type": "gemma4_text", "layer_types": kinds, "attention_bias": h.biased, "head_dim": h.number("attention.key_length_swa", h.head_dim),
-        "num_key_value_heads": local[0] if local else whole[0], "num_global_key_value_heads": whole[0] if whole else None, "attention_k_eq_v": bool(same),
-        "global_head_dim": h.head_dim, "num_kv_shared_layers": shared, "intermediate_size": widths[0], "use_double_wide_mlp": widths[-1] == 2 * widths[0],
-        "hidden_size_per_layer_input": h.number("embedding_length_per_layer_input", 0), "vocab_size_per_layer_input": h.rows("per_layer_token_embd.weight"),
+        **common(h), "model_type": "gemma4_text", "layer_types": kinds, "attention_bias": h.biased,
+        "head_dim": h.number("attention.key_length_swa", h.head_dim),
+        "num_key_value_heads": local[0] if local else whole[0], "num_global_key_value_heads": whole[0] if whole else None,
+        "attention_k_eq_v": bool(same),
+        "global_head_dim": h.head_dim, "num_kv_shared_layers": shared, "intermediate_size": widths[0],
+        "use_double_wide_mlp": widths[-1] == 2 * widths[0],
+        "hidden_size_per_layer_input": h.number("embedding_length_per_layer_input", 0),
+        "vocab_size_per_layer_input": h.rows("per_layer_token_embd.weight"),
         "enable_moe_block": bool(experts), **experts,
     }  # fmt: skip
 
@@ -260,7 +278,14 @@ def latent(h: Header) -> Config:
     q, v = (h.number(f"attention.{k}_length_mla", None) or h.number(f"attention.{k}_length") for k in ("key", "value"))
     heads = {"num_attention_heads": h.heads, "num_key_value_heads": h.heads, "head_dim": None}
     rank = h.number("attention.q_lora_rank", None) if h.has("attn_q_a.weight") else None
-    return {**heads, "q_lora_rank": rank, "kv_lora_rank": h.number("attention.kv_lora_rank"), "qk_nope_head_dim": q - rope, "qk_rope_head_dim": rope, "v_head_dim": v}
+    return {
+        **heads,
+        "q_lora_rank": rank,
+        "kv_lora_rank": h.number("attention.kv_lora_rank"),
+        "qk_nope_head_dim": q - rope,
+        "qk_rope_head_dim": rope,
+        "v_head_dim": v,
+    }
 
 
 def deepseek2(h: Header) -> Config:
@@ -296,8 +321,10 @@ def chatglm(h: Header) -> Config:
     """ChatGLM: grouped keys, one fused projection."""
     kv = h.number("attention.head_count_kv", h.heads)
     return {
-        "model_type": "chatglm", "hidden_size": h.hidden, "num_layers": h.layers, "num_attention_heads": h.heads, "kv_channels": h.head_dim,
-        "multi_query_attention": True, "multi_query_group_num": kv, "ffn_hidden_size": h.number("feed_forward_length"), "add_qkv_bias": h.biased,
+        "model_type": "chatglm", "hidden_size": h.hidden, "num_layers": h.layers, "num_attention_heads": h.heads,
+        "kv_channels": h.head_dim,
+        "multi_query_attention": True, "multi_query_group_num": kv, "ffn_hidden_size": h.number("feed_forward_length"),
+        "add_qkv_bias": h.biased,
         "add_bias_linear": h.has("ffn_down.bias"), "padded_vocab_size": h.vocabulary, "seq_length": h.number("context_length", None),
         "post_layer_norm": True, "tie_word_embeddings": not h.has("output.weight"),
     }  # fmt: skip
@@ -320,7 +347,8 @@ def llama4(h: Header) -> Config:
     sparse = [i for i, s in enumerate(h.where("ffn_gate_inp.weight")) if s]
     inner = h.number("expert_feed_forward_length")
     return {
-        **common(h), **moe(h), "model_type": "llama4_text", "intermediate_size": inner, "intermediate_size_mlp": h.number("feed_forward_length", inner),
+        **common(h), **moe(h), "model_type": "llama4_text", "intermediate_size": inner,
+        "intermediate_size_mlp": h.number("feed_forward_length", inner),
         "moe_layers": sparse, "attention_chunk_size": h.number("attention.chunk_size", h.number("attention.sliding_window", 8192)),
         "no_rope_layers": [], "no_rope_layer_interval": 4, "attention_bias": h.biased,
     }  # fmt: skip
@@ -355,7 +383,13 @@ def granite_hybrid(h: Header) -> Config:
     shared = h.rows("ffn_up_shexp.weight", "ffn_up.weight")
     experts = moe(h) if count else {}
     inner = experts.get("moe_intermediate_size")
-    more = {"num_local_experts": count, "shared_intermediate_size": shared, "layer_types": kinds(h), "attention_bias": h.biased, "intermediate_size": inner}
+    more = {
+        "num_local_experts": count,
+        "shared_intermediate_size": shared,
+        "layer_types": kinds(h),
+        "attention_bias": h.biased,
+        "intermediate_size": inner,
+    }
     return {**common(h), **experts, **mamba2_fields(h), **more, "model_type": "granitemoehybrid"}
 
 
@@ -371,14 +405,20 @@ def nemotron_h(h: Header) -> Config:
     heads = h.number("ssm.time_step_rank")
     found = {
         **common(h), "model_type": "nemotron_h", "hybrid_override_pattern": "".join(letters), "mamba_num_heads": heads,
-        "mamba_head_dim": h.number("ssm.inner_size") // heads, "n_groups": h.number("ssm.group_count"), "ssm_state_size": h.number("ssm.state_size"),
+        "mamba_head_dim": h.number("ssm.inner_size") // heads, "n_groups": h.number("ssm.group_count"),
+        "ssm_state_size": h.number("ssm.state_size"),
         "conv_kernel": h.number("ssm.conv_kernel"), "use_bias": h.has("ssm_in.bias"), "use_conv_bias": h.has("ssm_conv1d.bias"),
-        "attention_bias": h.biased, "mlp_bias": h.has("ffn_up.bias"), "intermediate_size": h.rows("ffn_up.weight") or h.rows("ffn_up_exps.weight"),
+        "attention_bias": h.biased, "mlp_bias": h.has("ffn_up.bias"),
+        "intermediate_size": h.rows("ffn_up.weight") or h.rows("ffn_up_exps.weight"),
     }  # fmt: skip
     if not h.number("expert_count", 0):
         return found
     shared = h.number("expert_shared_feed_forward_length", None) or h.rows("ffn_up_shexp.weight") or 0
-    sizes = {"n_routed_experts": h.number("expert_count"), "num_experts_per_tok": h.number("expert_used_count"), "n_shared_experts": int(shared > 0)}
+    sizes = {
+        "n_routed_experts": h.number("expert_count"),
+        "num_experts_per_tok": h.number("expert_used_count"),
+        "n_shared_experts": int(shared > 0),
+    }
     inner, narrow = h.rows("ffn_up_exps.weight"), h.number("moe_latent_size", None)
     return {**found, **sizes, "moe_intermediate_size": inner, "moe_shared_expert_intermediate_size": shared or 1, "moe_latent_size": narrow}
 
@@ -397,7 +437,8 @@ def mamba2(h: Header) -> Config:
     """Mamba-2 alone."""
     heads = h.number("ssm.time_step_rank")
     return {
-        **common(h), "model_type": "mamba2", "num_heads": heads, "head_dim": h.number("ssm.inner_size") // heads, "n_groups": h.number("ssm.group_count"),
+        **common(h), "model_type": "mamba2", "num_heads": heads, "head_dim": h.number("ssm.inner_size") // heads,
+        "n_groups": h.number("ssm.group_count"),
         "state_size": h.number("ssm.state_size"), "conv_kernel": h.number("ssm.conv_kernel"), "use_bias": h.has("ssm_in.bias"),
         "use_conv_bias": h.has("ssm_conv1d.bias"),
     }  # fmt: skip
@@ -419,9 +460,11 @@ def jamba(h: Header) -> Config:
     period, offset = _period(h, "ffn_gate_inp.weight", "expert_count")
     experts = moe(h) if h.number("expert_count", 0) else {"num_experts": 1}
     return {
-        **common(h), **experts, "model_type": "jamba", "layers_block_type": kinds(h), "expert_layer_period": period, "expert_layer_offset": offset,
+        **common(h), **experts, "model_type": "jamba", "layers_block_type": kinds(h), "expert_layer_period": period,
+        "expert_layer_offset": offset,
         "attn_layer_period": h.layers, "attn_layer_offset": 0, "mamba_expand": h.number("ssm.inner_size") // h.hidden,
-        "mamba_d_state": h.number("ssm.state_size"), "mamba_d_conv": h.number("ssm.conv_kernel"), "mamba_dt_rank": h.number("ssm.time_step_rank"),
+        "mamba_d_state": h.number("ssm.state_size"), "mamba_d_conv": h.number("ssm.conv_kernel"),
+        "mamba_dt_rank": h.number("ssm.time_step_rank"),
         "mamba_proj_bias": h.has("ssm_in.bias"), "mamba_conv_bias": h.has("ssm_conv1d.bias"),
     }  # fmt: skip
 
@@ -429,13 +472,26 @@ def jamba(h: Header) -> Config:
 def lfm2(h: Header) -> Config:
     """LFM2: short convolutions; the mixture variant has dense layers first."""
     types = ["full_attention" if a else "conv" for a in h.where("attn_q.weight")]
-    found = {**common(h), "model_type": "lfm2", "conv_L_cache": h.number("shortconv.l_cache"), "conv_bias": h.has("shortconv.conv.bias"), "layer_types": types}
+    found = {
+        **common(h),
+        "model_type": "lfm2",
+        "conv_L_cache": h.number("shortconv.l_cache"),
+        "conv_bias": h.has("shortconv.conv.bias"),
+        "layer_types": types,
+    }
     found |= {"block_auto_adjust_ff_dim": False, "block_ff_dim": h.rows("ffn_up.weight")}
     if not h.number("expert_count", 0):
         return found
     dense = h.number("leading_dense_block_count", 0)
     bias = h.has("exp_probs_b.bias")
-    return {**found, **moe(h), "model_type": "lfm2_moe", "num_dense_layers": dense, "use_expert_bias": bias, "intermediate_size": h.rows("ffn_up.weight") or 1}
+    return {
+        **found,
+        **moe(h),
+        "model_type": "lfm2_moe",
+        "num_dense_layers": dense,
+        "use_expert_bias": bias,
+        "intermediate_size": h.rows("ffn_up.weight") or 1,
+    }
 
 
 def minimax_m2(h: Header) -> Config:
@@ -448,7 +504,14 @@ def minimax_m2(h: Header) -> Config:
 def hunyuan_moe(h: Header) -> Config:
     """Hunyuan MoE: the shared expert as wide as the stated block."""
     shared = h.number("expert_shared_feed_forward_length", None) or h.rows("ffn_up_shexp.weight")
-    return {**common(h), **moe(h), "model_type": "hunyuan_v1_moe", "intermediate_size": shared, "num_shared_expert": 1, "attention_bias": h.biased}
+    return {
+        **common(h),
+        **moe(h),
+        "model_type": "hunyuan_v1_moe",
+        "intermediate_size": shared,
+        "num_shared_expert": 1,
+        "attention_bias": h.biased,
+    }
 
 
 def ernie_moe(h: Header) -> Config:
@@ -456,8 +519,10 @@ def ernie_moe(h: Header) -> Config:
     experts, sparse = moe(h), [i for i, s in enumerate(h.where("ffn_gate_inp.weight")) if s]
     step = sparse[1] - sparse[0] if len(sparse) > 1 else 1
     return {
-        **common(h), **experts, "model_type": "ernie4_5_moe", "moe_num_experts": experts["num_experts"], "moe_k": experts["num_experts_per_tok"],
-        "moe_num_shared_experts": experts["n_shared_experts"], "moe_layer_interval": step, "moe_layer_start_index": sparse[0] if sparse else 0,
+        **common(h), **experts, "model_type": "ernie4_5_moe", "moe_num_experts": experts["num_experts"],
+        "moe_k": experts["num_experts_per_tok"],
+        "moe_num_shared_experts": experts["n_shared_experts"], "moe_layer_interval": step,
+        "moe_layer_start_index": sparse[0] if sparse else 0,
         "moe_layer_end_index": sparse[-1] if sparse else 0, "use_bias": h.biased,
     }  # fmt: skip
 
@@ -472,7 +537,14 @@ def falcon(h: Header) -> Config:
     """Falcon: two norms before parallel branches mark the grouped architecture of 40B and 180B."""
     kv = h.number("attention.head_count_kv", h.heads)
     new = h.has("attn_norm_2.weight")
-    more = {"new_decoder_architecture": new, "num_kv_heads": kv, "multi_query": kv == 1, "parallel_attn": True, "bias": h.biased, "num_ln_in_parallel_attn": 2 if new else None}
+    more = {
+        "new_decoder_architecture": new,
+        "num_kv_heads": kv,
+        "multi_query": kv == 1,
+        "parallel_attn": True,
+        "bias": h.biased,
+        "num_ln_in_parallel_attn": 2 if new else None,
+    }
     return {**common(h), **more, "model_type": "falcon", "ffn_hidden_size": h.number("feed_forward_length", 4 * h.hidden)}
 
 
@@ -481,7 +553,14 @@ def mpt(h: Header) -> Config:
     kv = h.number("attention.head_count_kv", h.heads)
     inner = h.number("feed_forward_length", 4 * h.hidden)
     attention = {"kv_n_heads": kv, "alibi": not h.has("position_embd.weight"), "rope": False}
-    more = {"d_model": h.hidden, "n_layers": h.layers, "n_heads": h.heads, "expansion_ratio": inner // h.hidden, "attn_config": attention, "no_bias": not h.biased}
+    more = {
+        "d_model": h.hidden,
+        "n_layers": h.layers,
+        "n_heads": h.heads,
+        "expansion_ratio": inner // h.hidden,
+        "attn_config": attention,
+        "no_bias": not h.biased,
+    }
     return {**common(h), **more, "model_type": "mpt", "max_seq_len": h.number("context_length")}
 
 
@@ -495,7 +574,13 @@ def learned(model_type: str, **more: Any) -> Translator:
 
     def translate(h: Header) -> Config:
         positions = h.rows("position_embd.weight") or h.number("context_length")
-        sizes = {"n_embd": h.hidden, "n_layer": h.layers, "n_head": h.heads, "n_positions": positions, "n_inner": h.number("feed_forward_length", 4 * h.hidden)}
+        sizes = {
+            "n_embd": h.hidden,
+            "n_layer": h.layers,
+            "n_head": h.heads,
+            "n_positions": positions,
+            "n_inner": h.number("feed_forward_length", 4 * h.hidden),
+        }
         return {**common(h), **sizes, **more, "model_type": model_type, "multi_query": h.number("attention.head_count_kv", h.heads) == 1}
 
     return translate
@@ -509,9 +594,21 @@ def olmo2(h: Header) -> Config:
 
 def dbrx(h: Header) -> Config:
     """DBRX: nested settings."""
-    inner = {"ffn_hidden_size": h.number("feed_forward_length"), "moe_num_experts": h.number("expert_count"), "moe_top_k": h.number("expert_used_count")}
+    inner = {
+        "ffn_hidden_size": h.number("feed_forward_length"),
+        "moe_num_experts": h.number("expert_count"),
+        "moe_top_k": h.number("expert_used_count"),
+    }
     attention = {"kv_n_heads": h.number("attention.head_count_kv")}
-    return {**common(h), "model_type": "dbrx", "d_model": h.hidden, "n_layers": h.layers, "n_heads": h.heads, "ffn_config": inner, "attn_config": attention}
+    return {
+        **common(h),
+        "model_type": "dbrx",
+        "d_model": h.hidden,
+        "n_layers": h.layers,
+        "n_heads": h.heads,
+        "ffn_config": inner,
+        "attn_config": attention,
+    }
 
 
 def bailing(model_type: str) -> Translator:
@@ -531,7 +628,11 @@ def bailing(model_type: str) -> Translator:
 def afmoe(h: Header) -> Config:
     """AFMoE: output gates, four norms, dense layers first."""
     experts = moe(h)
-    more = {"num_shared_experts": experts["n_shared_experts"], "num_dense_layers": experts["first_k_dense_replace"], "attention_bias": h.biased}
+    more = {
+        "num_shared_experts": experts["n_shared_experts"],
+        "num_dense_layers": experts["first_k_dense_replace"],
+        "attention_bias": h.biased,
+    }
     return {**common(h), **experts, **more, "model_type": "afmoe", "layer_types": h.windows(4)}
 
 
@@ -554,42 +655,52 @@ def mimo2(h: Header) -> Config:
     sinks = h.where("attn_sinks.weight")
     on = {full: any(s for s, t in zip(sinks, types, strict=True) if (t == "full_attention") == full) for full in (False, True)}
     return {
-        **common(h), **moe(h), "model_type": "mimo_v2_flash", "num_key_value_heads": whole[0], "swa_num_key_value_heads": local[0] if local else whole[0],
+        **common(h), **moe(h), "model_type": "mimo_v2_flash", "num_key_value_heads": whole[0],
+        "swa_num_key_value_heads": local[0] if local else whole[0],
         "v_head_dim": h.number("attention.value_length"), "hybrid_layer_pattern": [int(t != "full_attention") for t in types],
         "add_full_attention_sink_bias": on[True], "add_swa_attention_sink_bias": on[False], "attention_bias": h.biased,
         "moe_layer_freq": [int(s) for s in h.where("ffn_gate_inp.weight")],
     }  # fmt: skip
 
 
-_BIAS = {"attention_bias": "attn_q.bias"}
-_NO_WINDOW = {"use_sliding_window": False}
+_BIAS: Config = {"attention_bias": "attn_q.bias"}
+_NO_WINDOW: Config = {"use_sliding_window": False}
 TRANSLATORS: dict[str, Translator] = {
     "llama": llama, "mistral3": llama, "mistral": llama, "deci": deci,
-    "baichuan": plain("baichuan"), "xverse": plain("llama"), "orion": plain("orion", **_BIAS), "minicpm": plain("minicpm", num_experts=None),
+    "baichuan": plain("baichuan"), "xverse": plain("llama"), "orion": plain("orion", **_BIAS),
+    "minicpm": plain("minicpm", num_experts=None),
     "internlm2": plain("internlm2", bias="attn_q.bias"), "exaone": plain("exaone", **_BIAS), "arcee": plain("arcee", **_BIAS),
     "apertus": plain("apertus", **_BIAS), "smollm3": plain("smollm3", **_BIAS, **_NO_WINDOW), "granite": plain("granite", **_BIAS),
     "hunyuan-dense": plain("hunyuan_v1_dense", **_BIAS), "ernie4_5": plain("ernie4_5", use_bias="attn_q.bias"),
-    "seed_oss": plain("seed_oss", **_BIAS, attention_out_bias="attn_output.bias"), "nemotron": plain("nemotron", **_BIAS, mlp_bias="ffn_up.bias"),
+    "seed_oss": plain("seed_oss", **_BIAS, attention_out_bias="attn_output.bias"),
+    "nemotron": plain("nemotron", **_BIAS, mlp_bias="ffn_up.bias"),
     "jais2": plain("jais2", **_BIAS, mlp_bias="ffn_up.bias"),
     "qwen": plain("qwen"), "qwen2": plain("qwen2", **_NO_WINDOW), "qwen2vl": plain("qwen2_vl_text", **_NO_WINDOW),
     "qwen3": plain("qwen3", **_BIAS, **_NO_WINDOW), "qwen3vl": plain("qwen3_vl_text", **_BIAS),
     "qwen2moe": qwen2_moe, "qwen3moe": qwen3_moe, "qwen3vlmoe": qwen3_moe,
     "qwen3next": qwen_next("qwen3_next"), "qwen35": qwen_next("qwen3_5_text"), "qwen35moe": qwen_next("qwen3_5_moe_text"),
-    "gemma": plain("gemma", **_BIAS), "gemma2": plain("gemma2", 2, **_BIAS), "gemma3": plain("gemma3_text", 6, **_BIAS), "gemma3n": gemma3n, "gemma4": gemma4,
+    "gemma": plain("gemma", **_BIAS), "gemma2": plain("gemma2", 2, **_BIAS), "gemma3": plain("gemma3_text", 6, **_BIAS),
+    "gemma3n": gemma3n, "gemma4": gemma4,
     "phi2": plain("phi", qk_layernorm="attn_q_norm.weight"), "phi3": plain("phi3", None),
-    "phimoe": lambda h: {**mixture("phimoe", None, attention_bias="attn_q.bias", lm_head_bias="output.bias")(h), "num_local_experts": h.number("expert_count")},
+    "phimoe": lambda h: {**mixture("phimoe", None, attention_bias="attn_q.bias", lm_head_bias="output.bias")(h),
+    "num_local_experts": h.number("expert_count")},
     "starcoder2": plain("starcoder2", None, use_bias="attn_q.bias"), "starcoder": learned("gpt_bigcode"), "gpt2": learned("gpt2"),
     "gptneox": plain("gpt_neox", attention_bias="attn_qkv.bias"), "gptj": plain("gptj"),
     "falcon": falcon, "mpt": mpt, "bloom": bloom, "stablelm": stablelm, "dbrx": dbrx,
     "command-r": plain("cohere", **_BIAS, use_qk_norm="attn_q_norm.weight"), "cohere2": plain("cohere2", 4, **_BIAS),
-    "olmo": plain("olmo", **_BIAS), "olmo2": olmo2, "olmoe": lambda h: {**mixture("olmoe", **_BIAS)(h), "intermediate_size": h.rows("ffn_up_exps.weight")},
-    "deepseek": mixture("deepseek", **_BIAS), "deepseek2": deepseek2, "mistral4": deepseek2, "glm-dsa": glm_dsa, "kimi-linear": kimi_linear,
+    "olmo": plain("olmo", **_BIAS), "olmo2": olmo2, "olmoe": lambda h: {**mixture("olmoe", **_BIAS)(h),
+    "intermediate_size": h.rows("ffn_up_exps.weight")},
+    "deepseek": mixture("deepseek", **_BIAS), "deepseek2": deepseek2, "mistral4": deepseek2, "glm-dsa": glm_dsa,
+    "kimi-linear": kimi_linear,
     "minicpm3": minicpm3, "chatglm": chatglm, "glm4": plain("glm4", attention_bias="attn_q.bias"), "glm4moe": glm4_moe,
     "gpt-oss": gpt_oss, "llama4": llama4, "granitemoe": granite_moe, "granitehybrid": granite_hybrid, "falcon-h1": falcon_h1,
-    "jamba": jamba, "mamba": mamba, "mamba2": mamba2, "nemotron_h": nemotron_h, "nemotron_h_moe": nemotron_h, "lfm2": lfm2, "lfm2moe": lfm2,
+    "jamba": jamba, "mamba": mamba, "mamba2": mamba2, "nemotron_h": nemotron_h, "nemotron_h_moe": nemotron_h, "lfm2": lfm2,
+    "lfm2moe": lfm2,
     "minimax-m2": minimax_m2, "hunyuan-moe": hunyuan_moe, "ernie4_5-moe": ernie_moe,
-    "exaone4": plain("exaone4", 4), "exaone-moe": lambda h: {**mixture("exaone_moe", 4)(h), "num_shared_experts": moe(h)["n_shared_experts"]},
-    "dots1": mixture("dots1", **_BIAS), "bailingmoe": bailing("bailing_moe"), "bailingmoe2": bailing("bailing_moe_v2"), "afmoe": afmoe, "mimo2": mimo2,
+    "exaone4": plain("exaone4", 4), "exaone-moe": lambda h: {**mixture("exaone_moe", 4)(h),
+    "num_shared_experts": moe(h)["n_shared_experts"]},
+    "dots1": mixture("dots1", **_BIAS), "bailingmoe": bailing("bailing_moe"), "bailingmoe2": bailing("bailing_moe_v2"), "afmoe": afmoe,
+    "mimo2": mimo2,
 }  # fmt: skip
 
 

@@ -22,9 +22,10 @@ MOST_OTHER = 0.02
 TABLES = re.compile(r"(?:^|\.)(?:rope_freqs|rope_factors_(?:long|short)|attn_rot_embd|layer_output_scale)\.(?:weight|bias)$")
 SCALES = re.compile(r"\.(?:scale|input_scale)$")
 FILE_TYPES = {
-    0: "gguf-f32", 1: "gguf-f16", 2: "q4_0", 3: "q4_1", 7: "q8_0", 8: "q5_0", 9: "q5_1", 10: "q2_k", 11: "q3_k_s", 12: "q3_k_m", 13: "q3_k_l", 14: "q4_k_s",
-    15: "q4_k_m", 16: "q5_k_s", 17: "q5_k_m", 18: "q6_k", 19: "iq2_xxs", 20: "iq2_xs", 21: "q2_k_s", 22: "iq3_xs", 23: "iq3_xxs", 24: "iq1_s",
-    25: "iq4_nl", 26: "iq3_s", 27: "iq3_m", 28: "iq2_s", 29: "iq2_m", 30: "iq4_xs", 31: "iq1_m", 32: "gguf-bf16", 36: "tq1_0", 37: "tq2_0", 38: "mxfp4_moe",
+    0: "gguf-f32", 1: "gguf-f16", 2: "q4_0", 3: "q4_1", 7: "q8_0", 8: "q5_0", 9: "q5_1", 10: "q2_k", 11: "q3_k_s", 12: "q3_k_m",
+    13: "q3_k_l", 14: "q4_k_s", 15: "q4_k_m", 16: "q5_k_s", 17: "q5_k_m", 18: "q6_k", 19: "iq2_xxs", 20: "iq2_xs", 21: "q2_k_s",
+    22: "iq3_xs", 23: "iq3_xxs", 24: "iq1_s", 25: "iq4_nl", 26: "iq3_s", 27: "iq3_m", 28: "iq2_s", 29: "iq2_m", 30: "iq4_xs",
+    31: "iq1_m", 32: "gguf-bf16", 36: "tq1_0", 37: "tq2_0", 38: "mxfp4_moe",
 }  # fmt: skip
 """File mixes by the number in `general.file_type`."""
 
@@ -40,7 +41,9 @@ def model_of_gguf(gguf: Gguf, *, name: str | None = None) -> tuple[Model, str | 
     model = read_config(published(header), file=gguf.path, name=name or _name(gguf))
     precision = precision_of_gguf(gguf, header)
     note = "; ".join(n for n in (model.note, *remarks(gguf, header, model)) if n)
-    return model.model_copy(update={"note": note or None, "precision": precision, "title": str(gguf.metadata.get("general.name") or model.title)}), precision
+    return model.model_copy(
+        update={"note": note or None, "precision": precision, "title": str(gguf.metadata.get("general.name") or model.title)}
+    ), precision
 
 
 def _name(gguf: Gguf) -> str:
@@ -78,7 +81,8 @@ def remarks(gguf: Gguf, header: Header, model: Model) -> Iterator[str]:
             file=gguf.path, field=f"{header.arch} tensors",
         )  # fmt: skip
     if gap:
-        yield f"the file's tensors hold {abs(gap):,} values {'more' if gap > 0 else 'fewer'} than the model has parameters ({gap / expected:+.4%})"
+        more = "more" if gap > 0 else "fewer"
+        yield f"the file's tensors hold {abs(gap):,} values {more} than the model has parameters ({gap / expected:+.4%})"
 
 
 def stored_bytes(gguf: Gguf) -> dict[str, int]:
@@ -97,8 +101,10 @@ def stored_bytes(gguf: Gguf) -> dict[str, int]:
 # ---------------------------------------------------------------------------------------------------- precision
 
 PARTS = (
-    (r"nextn\.", "mtp"), (r"(^|_)norm|norm_?\d*\.|^output_norm", "norm"), (r"per_layer_token_embd", "aux_embedding"), (r"position_embd|token_types", "aux_embedding"),
-    (r"token_embd", "embedding"), (r"^output\.", "head"), (r"indexer\.", "indexer"), (r"^(ssm|shortconv|time_mix)", "recurrent"), (r"^attn_", "attention"),
+    (r"nextn\.", "mtp"), (r"(^|_)norm|norm_?\d*\.|^output_norm", "norm"), (r"per_layer_token_embd", "aux_embedding"),
+    (r"position_embd|token_types", "aux_embedding"),
+    (r"token_embd", "embedding"), (r"^output\.", "head"), (r"indexer\.", "indexer"), (r"^(ssm|shortconv|time_mix)", "recurrent"),
+    (r"^attn_", "attention"),
     (r"ffn_gate_inp|exp_probs", "router"), (r"_(ch)?exps\.", "experts"), (r"_shexp\.", "shared_expert"), (r"^ffn_", "mlp"),
     (r"^(altup|laurel|inp_gate|proj)", "mlp_aux"),
 )  # fmt: skip
@@ -135,10 +141,7 @@ def _follows(mix: str, tensors: list[GgufTensor], header: Header) -> bool:
     plain = {"gguf-f32": ("F32",), "gguf-f16": ("F16", "F32"), "gguf-bf16": ("BF16", "F32", "F16")}
     other = 0
     for t in tensors:
-        if mix in plain:
-            same = t.type in plain[mix]
-        else:
-            same = t.type.lower() in _expected(mix, t, header)
+        same = t.type in plain[mix] if mix in plain else t.type.lower() in _expected(mix, t, header)
         other += 0 if same else t.elements
     return other <= MOST_OTHER * sum(t.elements for t in tensors)
 

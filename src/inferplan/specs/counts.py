@@ -80,12 +80,12 @@ def counts(model: Model) -> Counts:
 
 
 def active_experts(model: Model) -> int:
-    """Parameters of the routed experts that one token uses, over all layers."""
+    """Parameters of the routed experts that one token uses, over all layers; tensors that several layers share count once."""
     used = 0
-    for count, _, block in model.groups():
-        if block.experts:
-            whole = by_part(block.weights(model.hidden), "experts")
-            used += count * whole * block.experts.top_k // block.experts.experts
+    for count, name, weights in model.layer_weights():
+        moe = model.blocks[name].experts
+        if moe:
+            used += count * by_part(weights, "experts") * moe.top_k // moe.experts
     return used
 
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from inferplan.errors import InferplanError, SpecError, Unsupported
 from inferplan.readers.huggingface.assemble import stacked
 from inferplan.readers.huggingface.defaults import class_defaults
-from inferplan.readers.huggingface.families import reader_of
+from inferplan.readers.huggingface.families import reader_of, refuse_drafts
 from inferplan.readers.huggingface.fields import Fields
 from inferplan.readers.huggingface.quantization import reading_of
 from inferplan.readers.huggingface.towers import towers_of, uncounted
@@ -55,15 +55,18 @@ def read_config(data: dict[str, Any], *, file: Any = None, name: str = "model", 
 
 def _model(data: dict[str, Any], file: Any, name: str) -> Model:
     outer = fields_of(data, file, "")
+    refuse_drafts(data.get("model_type"))
     text = text_fields(outer)
     kind, reader = reader_of(type_of(text))
     text.defaults = class_defaults().get(str(text.data["model_type"]), {})
     parts = reader(text)
     stack = stacked(parts.pop("layers"))
-    architecture = next(iter(data.get("architectures") or []), "")
+    names = data.get("architectures")
+    architecture = names[0] if isinstance(names, list) and names else ""
     head = parts.pop("head", None) or ("tied" if tied(outer, text) else "own")
     stated: dict[str, Any] = {
-        "name": name, "title": name.replace("--", "/"), "family": kind, "architecture": str(architecture), "vocab": parts.pop("vocab", None) or vocabulary(text),
+        "name": name, "title": name.replace("--", "/"), "family": kind, "architecture": str(architecture),
+        "vocab": parts.pop("vocab", None) or vocabulary(text),
         "head": head, "context": context(text), "dtype": dtype(outer, text), "towers": towers_of(outer, text),
         "note": uncounted(outer), **stack,
     }  # fmt: skip

@@ -38,6 +38,15 @@ SAME_AS = {
 }  # fmt: skip
 
 
+DRAFTS = ("gemma4_assistant", "gemma4_unified_assistant", "muse_glimmer_assistant", "diffusion_gemma")
+
+
+def refuse_drafts(model_type: object) -> None:
+    """Refuse a file whose text decoder is only part of what it describes: drafters tied to a larger model, diffusion decoders."""
+    if model_type in DRAFTS:
+        raise Unsupported(f"model type '{model_type}' is not understood: its text decoder has parts outside it that have no reader here")
+
+
 def reader_of(model_type: str) -> tuple[str, Reader]:
     """The canonical model type and its reader; Unsupported by name where there is none, never a guess."""
     name = SAME_AS.get(model_type, model_type)

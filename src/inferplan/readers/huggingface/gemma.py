@@ -157,14 +157,14 @@ def layer_widths(f: Fields, layers: int) -> list[int]:
 def altup(hidden: int, streams: int) -> tuple[Extra, ...]:
     """The tensors of one layer that predict and correct the residual streams."""
     shapes = (("correct", streams, streams), ("predict", streams**2, streams), ("router", streams, hidden))
-    matrices = tuple(Extra(name=f"altup.{n}", part="mlp_aux", rows=r, cols=c, use="matmul") for n, r, c in shapes)
-    return (*matrices, Extra(name="altup.scale", part="mlp_aux", rows=hidden))
+    matrices = tuple(Extra(name=f"altup.{n}", rows=r, cols=c, use="matmul") for n, r, c in shapes)
+    return (*matrices, Extra(name="altup.scale", rows=hidden))
 
 
 def laurel(hidden: int, rank: int) -> tuple[Extra, ...]:
     """The low-rank residual of one layer."""
     shapes = (("left", rank, hidden), ("right", hidden, rank))
-    return tuple(Extra(name=f"laurel.{n}", part="mlp_aux", rows=r, cols=c, use="matmul") for n, r, c in shapes)
+    return tuple(Extra(name=f"laurel.{n}", rows=r, cols=c, use="matmul") for n, r, c in shapes)
 
 
 READERS = {"recurrent_gemma": recurrent_gemma, "gemma4_text": gemma4, "gemma4_unified_text": gemma4_unified, "gemma3n_text": gemma3n}

@@ -16,6 +16,7 @@ from inferplan.readers.huggingface.orders import by_words, sparse_after, words
 from inferplan.specs.ffns import Dense, SharedExpert
 from inferplan.specs.mixers import Attention, Lightning, ShortConv
 from inferplan.specs.model import Block, Extra
+from inferplan.specs.order import MAX_LAYERS
 
 BIAS = (("attention_bias", "qkvo"),)
 SLIDES = {"sliding_attention": True, "full_attention": False}
@@ -194,6 +195,8 @@ def hrm(f: Fields) -> dict[str, Any]:
     """HRM: two stacks that run in turns, the low one several times for each run of the high one; norms without weights."""
     stated = f.maybe("num_layers_per_stack")
     each, heads, fast, slow = stated or depth(f), heads_of(f), f.count("L_cycles"), f.count("H_cycles")
+    if each * (fast + 1) * slow > MAX_LAYERS:
+        raise f.refuse("L_cycles", f"and H_cycles make {each} layers a stack run more than {MAX_LAYERS:,} times in all", fast)
     gated: dict[str, Any] = {"gate": "elementwise", "gate_bias": f.flag("attention_bias")}
     mixer = Attention(heads=heads, kv_heads=heads, head_dim=head_size(f, heads), bias="qkvo" if f.flag("attention_bias") else "", **gated)
     block = Block(mixers=(mixer,), ffns=(Dense(width=f.count("intermediate_size"), bias=f.flag("mlp_bias")),), norms=0, repeated=True)

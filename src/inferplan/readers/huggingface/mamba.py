@@ -243,6 +243,8 @@ def zamba2_default(i: int) -> bool:
 def zamba2(f: Fields) -> dict[str, Any]:
     """Zamba 2: Mamba-2 on every layer; `num_mem_blocks` shared blocks take turns, each use with low-rank adapters of its own."""
     count, hidden, blocks = depth(f), width(f), f.count("num_mem_blocks", default=1)
+    if blocks > count:
+        raise f.refuse("num_mem_blocks", f"must not exceed the {count} layers", blocks)
     hybrid = by_words(f, ("layers_block_type", "layer_types"), count, ZAMBA, zamba2_default)
     wide, inner = 2 * hidden, f.maybe("intermediate_size") or 4 * hidden
     heads = f.count("n_mamba_heads")

@@ -26,7 +26,8 @@ ATTENTION = ("self_attn", "attention", "attn", "mixer", "self_attention")
 FEED_FORWARD = ("mlp", "feed_forward", "ffn", "mixer", "block_sparse_moe")
 LEAVES: dict[str, tuple[str, ...]] = {
     "q": ("q_proj", "qkv_proj", "wq", "wqkv", "query_key_value"), "k": ("k_proj", "qkv_proj", "wk", "wqkv", "query_key_value"),
-    "v": ("v_proj", "qkv_proj", "wv", "wqkv", "query_key_value"), "o": ("o_proj", "wo", "dense", "out_proj"), "gate": ("q_proj", "g_proj", "gate_proj"),
+    "v": ("v_proj", "qkv_proj", "wv", "wqkv", "query_key_value"), "o": ("o_proj", "wo", "dense", "out_proj"), "gate": ("q_proj",
+    "g_proj", "gate_proj"),
     "q_a": ("q_a_proj", "wq_a", "fused_qkv_a_proj"), "q_b": ("q_b_proj", "wq_b"), "kv_a": ("kv_a_proj_with_mqa", "wkv_a"),
     "kv_b": ("kv_b_proj", "wkv_b"), "kv": ("wkv", "kv_proj"), "o_a": ("wo_a", "o_a_proj"), "o_b": ("wo_b", "o_b_proj"),
     "gate_up": ("gate_proj", "up_proj", "gate_up_proj", "w1", "w3"), "up": ("up_proj", "fc1", "c_fc", "dense_h_to_4h", "w1"),
@@ -36,18 +37,36 @@ LEAVES: dict[str, tuple[str, ...]] = {
     "in": ("in_proj",), "x": ("x_proj",), "dt": ("dt_proj",), "qkv": ("qkv_proj", "q_proj", "k_proj", "v_proj"), "gate_a": ("g_a_proj",),
     "gate_b": ("g_b_proj",), "decay_a": ("f_a_proj",), "decay_b": ("f_b_proj",), "beta": ("b_proj",), "gates": ("rg_lru",),
 }  # fmt: skip
-RECURRENT = {"gated_delta": ("linear_attn",), "kda": ("self_attn", "linear_attn"), "lightning": ("self_attn",), "short_conv": ("conv",), "rg_lru": ("temporal_block",)}
+RECURRENT = {
+    "gated_delta": ("linear_attn",),
+    "kda": ("self_attn", "linear_attn"),
+    "lightning": ("self_attn",),
+    "short_conv": ("conv",),
+    "rg_lru": ("temporal_block",),
+}
 INDEXER = {
     "indexer.q": ("indexer.wq_b", "indexer.q_proj"), "indexer.k": ("indexer.wk", "indexer.k_proj"),
     "indexer.weights": ("indexer.weights_proj", "indexers_proj"), "compressor.kv_gate": ("compressor.wkv", "compressor.wgate"),
     "indexer.compressor.kv_gate": ("indexer.compressor.wkv", "indexer.compressor.wgate"),
 }  # fmt: skip
 PREFIXES = (
-    "model.language_model.model.", "language_model.model.", "model.language_model.", "model.text_model.", "thinker.model.", "backbone.", "transformer.",
+    "model.language_model.model.", "language_model.model.", "model.language_model.", "model.text_model.", "thinker.model.", "backbone.",
+    "transformer.",
     "model.decoder.", "text_model.",
 )  # fmt: skip
 ASIDE = {
-    "vision": ("vision", "visual", "vit", "mm_projector", "multi_modal_projector", "audio", "embed_vision", "image", "patch_embed", "siglip"),
+    "vision": (
+        "vision",
+        "visual",
+        "vit",
+        "mm_projector",
+        "multi_modal_projector",
+        "audio",
+        "embed_vision",
+        "image",
+        "patch_embed",
+        "siglip",
+    ),
     "head": ("lm_head", "head", "output", "embed_out"),
     "embedding": ("embed_tokens", "wte", "tok_embeddings", "embed", "word_embeddings"),
 }
@@ -95,7 +114,9 @@ class Patterns:
             found._add(text, layers)
         general = len(found.literal.get(None, ())) + len(found.expressions.get(None, ()))
         if general > MAX_GENERAL:
-            raise SpecError(f"holds more than {MAX_GENERAL} patterns that speak of no single layer", field="quantization_config", value=general)
+            raise SpecError(
+                f"holds more than {MAX_GENERAL} patterns that speak of no single layer", field="quantization_config", value=general
+            )
         return found
 
     def _add(self, text: str, layers: int) -> None:
@@ -127,7 +148,12 @@ class Patterns:
 
 def _variants(name: str) -> tuple[str, ...]:
     """A name under the prefixes that multimodal checkpoints put before it, for regular expressions anchored at the start."""
-    return name, name.replace("model.", "model.language_model.", 1), name.replace("model.", "language_model.model.", 1), name.removeprefix("model.")
+    return (
+        name,
+        name.replace("model.", "model.language_model.", 1),
+        name.replace("model.", "language_model.model.", 1),
+        name.removeprefix("model."),
+    )
 
 
 def _normal(text: str) -> str:
@@ -157,9 +183,9 @@ def _glob(text: str) -> re.Pattern[str]:
 
 
 def expression(text: str) -> re.Pattern[str]:
-    """A regular expression of a list, once it is short and cannot take exponential time.
+    r"""A regular expression of a list, once it is short and cannot take exponential time.
 
-    >>> bool(expression(r".*mlp\\.(gate|up)_proj.*").match("model.layers.0.mlp.up_proj"))
+    >>> bool(expression(r".*mlp\.(gate|up)_proj.*").match("model.layers.0.mlp.up_proj"))
     True
     """
     nested = re.search(r"\([^()]*[*+{][^()]*\)\s*[*+{]", text)
@@ -191,7 +217,9 @@ def placed(model: Model) -> Iterator[Placed]:
         for offset, name in enumerate(expand(model.mtp.layers) * model.mtp.modules):
             layer = len(model.order) + offset
             for _, params, below in known[name]:
-                names = (f"{stem}.{b}" for b in below for stem in (f"model.layers.{layer}", f"mtp.layers.{offset}", f"model.mtp.layers.{offset}"))
+                names = (
+                    f"{stem}.{b}" for b in below for stem in (f"model.layers.{layer}", f"mtp.layers.{offset}", f"model.mtp.layers.{offset}")
+                )
                 yield Placed("mtp", layer, params, tuple(names))
 
 

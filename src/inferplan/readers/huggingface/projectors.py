@@ -427,7 +427,8 @@ IMAGES: dict[str, Projector] = {
 
 SOUNDS: dict[str, Projector] = {
     "qwen2_audio": audio_linear, "audioflamingo3": audio_flamingo, "musicflamingo": audio_flamingo, "voxtral": voxtral,
-    "voxtral_realtime": voxtral_realtime, "qwen3_asr": audio_asr, "glmasr": audio_glm, "moss_transcribe_diarize": audio_moss, "gemma4": audio_gemma4,
+    "voxtral_realtime": voxtral_realtime, "qwen3_asr": audio_asr, "glmasr": audio_glm, "moss_transcribe_diarize": audio_moss,
+    "gemma4": audio_gemma4,
     "phi4_multimodal": audio_phi4, "granite_speech": audio_granite, "granite_speech_plus": audio_granite,
     "qwen2_5_omni_thinker": built_in_audio, "qwen3_omni_moe_thinker": built_in_audio,
 }  # fmt: skip

@@ -18,7 +18,16 @@ from inferplan.specs.model import Model
 from inferplan.specs.precision import BODY, Precision, library
 
 PLAIN = "bf16"
-LISTS = ("modules_to_not_convert", "ignore", "exclude_modules", "ignored_layers", "exclude", "skip_modules", "llm_int8_skip_modules", "ignored_modules")
+LISTS = (
+    "modules_to_not_convert",
+    "ignore",
+    "exclude_modules",
+    "ignored_layers",
+    "exclude",
+    "skip_modules",
+    "llm_int8_skip_modules",
+    "ignored_modules",
+)
 
 
 class Reading(NamedTuple):
@@ -127,7 +136,12 @@ def method_of(config: dict[str, Any]) -> str:
     if not isinstance(name, str):
         raise SpecError("must be text", field="quantization_config.quant_method", value=name)
     key = name.lower().replace("_", "-").removesuffix("-marlin") if name != "marlin" else name
-    key = {"intel/auto-round": "auto-round", "autoround": "auto-round", "bnb": "bitsandbytes", "compressed-tensors": "compressed-tensors"}.get(key, key)
+    key = {
+        "intel/auto-round": "auto-round",
+        "autoround": "auto-round",
+        "bnb": "bitsandbytes",
+        "compressed-tensors": "compressed-tensors",
+    }.get(key, key)
     if key not in METHODS:
         raise Unsupported(f"quantisation method '{shown(name)}' has no format here; known: {', '.join(sorted(METHODS))}")
     return key
@@ -164,7 +178,11 @@ def listed(config: dict[str, Any], *names: str) -> list[str]:
     for name in names:
         value = config.get(name) or []
         if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) for v in value):
-            raise SpecError("must be a list of names", field=f"quantization_config.{name}", value=value if isinstance(value, (str, int)) else type(value).__name__)
+            raise SpecError(
+                "must be a list of names",
+                field=f"quantization_config.{name}",
+                value=value if isinstance(value, (str, int)) else type(value).__name__,
+            )
         found += value
     return found
 
@@ -175,7 +193,9 @@ def mapping(config: dict[str, Any], name: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise SpecError("must be a mapping", field=f"quantization_config.{name}", value=value if isinstance(value, (str, int)) else type(value).__name__)
+        raise SpecError(
+            "must be a mapping", field=f"quantization_config.{name}", value=value if isinstance(value, (str, int)) else type(value).__name__
+        )
     return value
 
 
@@ -251,7 +271,9 @@ def gptq(config: dict[str, Any]) -> Scheme:
         if name.startswith("-:"):
             scheme.skip.append(pattern)
         elif isinstance(change, dict):
-            scheme.groups.append((_gptq_format(number(change, "bits", default=bits), number(change, "group_size", default=group)), [pattern]))
+            scheme.groups.append(
+                (_gptq_format(number(change, "bits", default=bits), number(change, "group_size", default=group)), [pattern])
+            )
     return scheme
 
 
@@ -262,7 +284,7 @@ def marlin(config: dict[str, Any]) -> Scheme:
 
 
 def bitsandbytes(config: dict[str, Any]) -> Scheme:
-    """bitsandbytes in 8 bits, or in 4 with or without quantised scales."""
+    """The bitsandbytes formats: 8 bits, or in 4 with or without quantised scales."""
     four = config.get("load_in_4bit", config.get("_load_in_4bit"))
     eight = config.get("load_in_8bit", config.get("_load_in_8bit"))
     if not four and not eight:
@@ -298,9 +320,10 @@ TORCHAO = {
 def torchao(config: dict[str, Any]) -> Scheme:
     """torchao: by the name of its configuration class, written in words or as a class."""
     kind = config.get("quant_type")
-    inner = kind.get("default", kind) if isinstance(kind, dict) else {"_type": kind, "_data": config.get("quant_type_kwargs")}
-    data = inner.get("_data") if isinstance(inner, dict) and isinstance(inner.get("_data"), dict) else {}
-    name = str(inner.get("_type") if isinstance(inner, dict) else inner).lower().replace("_", "").removesuffix("config")
+    first: Any = kind.get("default", kind) if isinstance(kind, dict) else {"_type": kind, "_data": config.get("quant_type_kwargs")}
+    inner: dict[str, Any] = first if isinstance(first, dict) else {"_type": first}
+    data: dict[str, Any] = inner["_data"] if isinstance(inner.get("_data"), dict) else {}
+    name = str(inner.get("_type")).lower().replace("_", "").removesuffix("config")
     if name in ("int4weightonly", "autoquant"):
         group = int(number(data, "group_size", default=128))
         return Scheme(known(f"tinygemm-int4-g{group}", f"torchao int4 in groups of {group}"), skip=listed(config, *LISTS))
@@ -342,7 +365,9 @@ def auto_round(config: dict[str, Any]) -> Scheme:
     bits, group = number(config, "bits"), number(config, "group_size", default=128)
     kind = str(config.get("data_type", "int"))
     if kind in ("mx_fp", "nv_fp", "fp8", "fp"):
-        name = {("mx_fp", 4): "mxfp4-a4", ("mx_fp", 8): "mxfp8", ("nv_fp", 4): "nvfp4", ("fp8", 8): "fp8", ("fp", 8): "fp8"}.get((kind, int(bits)))
+        name = {("mx_fp", 4): "mxfp4-a4", ("mx_fp", 8): "mxfp8", ("nv_fp", 4): "nvfp4", ("fp8", 8): "fp8", ("fp", 8): "fp8"}.get(
+            (kind, int(bits))
+        )
         if name is None:
             raise Unsupported(f"AutoRound data type {kind} at {bits:g} bits has no weight format here")
         return Scheme(name, skip=_sixteen(config))
@@ -359,7 +384,12 @@ def _sixteen(config: dict[str, Any]) -> list[str]:
     return [name for name, change in extra.items() if isinstance(change, dict) and number(change, "bits", default=4) >= 16]  # noqa: PLR2004 - bits
 
 
-QUARK = {("fp8_e4m3", "per_tensor"): "fp8", ("fp8_e4m3", "per_channel"): "fp8-channel", ("int8", "per_channel"): "int8", ("fp4", "per_group"): "mxfp4"}
+QUARK = {
+    ("fp8_e4m3", "per_tensor"): "fp8",
+    ("fp8_e4m3", "per_channel"): "fp8-channel",
+    ("int8", "per_channel"): "int8",
+    ("fp4", "per_group"): "mxfp4",
+}
 
 
 def quark(config: dict[str, Any]) -> Scheme:
@@ -377,8 +407,10 @@ def quark(config: dict[str, Any]) -> Scheme:
 # ------------------------------------------------------------------------------------------- ModelOpt and its kin
 
 ALGORITHMS = {
-    "FP8": "fp8", "FP8_PER_CHANNEL_PER_TOKEN": "fp8-channel", "FP8_PB_WO": "fp8-block", "FP8_PB": "fp8-block", "NVFP4": "nvfp4", "NVFP4_AWQ": "nvfp4",
-    "W4A16_NVFP4": "nvfp4-weight-only", "NVFP4_W4A16": "nvfp4-weight-only", "MXFP8": "mxfp8", "MXFP4": "mxfp4", "W4A8_MXFP4_FP8": "mxfp4-a8",
+    "FP8": "fp8", "FP8_PER_CHANNEL_PER_TOKEN": "fp8-channel", "FP8_PB_WO": "fp8-block", "FP8_PB": "fp8-block", "NVFP4": "nvfp4",
+    "NVFP4_AWQ": "nvfp4",
+    "W4A16_NVFP4": "nvfp4-weight-only", "NVFP4_W4A16": "nvfp4-weight-only", "MXFP8": "mxfp8", "MXFP4": "mxfp4",
+    "W4A8_MXFP4_FP8": "mxfp4-a8",
     "W8A16": "int8-weight-only", "W8A8_SQ_PER_CHANNEL": "int8", "W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN": "int8", "INT8_SQ": "int8",
 }  # fmt: skip
 GROUPED = {"W4A16": "int4-g{}", "W4A16_AWQ": "int4-g{}", "INT4_AWQ": "int4-g{}", "INT4_BLOCKWISE_WEIGHT_ONLY": "int4-g{}"}
@@ -392,7 +424,9 @@ def algorithm(name: Any, config: dict[str, Any]) -> str:
     if key in ("W4A8_AWQ", "W4AFP8"):
         return "int4-fp8"
     if key not in ALGORITHMS:
-        raise Unsupported(f"ModelOpt algorithm '{shown(name)}' has no weight format here; known: {', '.join(sorted({*ALGORITHMS, *GROUPED}))}")
+        raise Unsupported(
+            f"ModelOpt algorithm '{shown(name)}' has no weight format here; known: {', '.join(sorted({*ALGORITHMS, *GROUPED}))}"
+        )
     return ALGORITHMS[key]
 
 
@@ -449,7 +483,7 @@ def compressed(weights: dict[str, Any], inputs: Any) -> str:
     group = weights.get("group_size")
     strategy = str(weights.get("strategy") or ("group" if group else "tensor"))
     acts = f"{inputs.get('type', 'int')}{int(number(inputs, 'num_bits', default=8))}" if isinstance(inputs, dict) and inputs else None
-    name = {8: _eight, 4: _four}.get(bits, lambda *_: None)(kind, strategy, acts, weights)
+    name = _eight(kind, strategy, acts, weights) if bits == 8 else _four(kind, strategy, acts, weights) if bits == 4 else None  # noqa: PLR2004
     if name is None:
         what = f"{kind}{bits} weights by {strategy}{f' of {group}' if group else ''} with {acts or '16-bit'} inputs"
         raise Unsupported(f"compressed-tensors: {shown(what)} have no weight format here")
@@ -484,7 +518,8 @@ def _four(kind: str, strategy: str, acts: str | None, weights: dict[str, Any]) -
 
 
 METHODS: dict[str, Callable[[dict[str, Any]], Scheme | None]] = {
-    "fp8": fp8, "fbgemm-fp8": fbgemm, "awq": awq, "gptq": gptq, "gptqmodel": gptq, "marlin": marlin, "bitsandbytes": bitsandbytes, "mxfp4": mxfp4,
+    "fp8": fp8, "fbgemm-fp8": fbgemm, "awq": awq, "gptq": gptq, "gptqmodel": gptq, "marlin": marlin, "bitsandbytes": bitsandbytes,
+    "mxfp4": mxfp4,
     "hqq": hqq, "eetq": eetq, "torchao": torchao, "exl2": exllama, "exl3": exllama, "mlx": mlx, "auto-round": auto_round, "quark": quark,
     "modelopt": modelopt, "modelopt-fp4": modelopt, "modelopt-mixed": modelopt, "compressed-tensors": compressed_tensors,
 }  # fmt: skip

@@ -39,7 +39,8 @@ def factor(f: Fields, name: str) -> float:
 def xlstm(f: Fields) -> dict[str, Any]:
     """The xLSTM of 7B: matrix memories with a gated feed-forward block in every layer."""
     hidden, heads = f.count("embedding_dim", "hidden_size", essential=True), f.count("num_heads")
-    count = f.count("num_blocks") if "num_blocks" in f else depth(f)
+    layers = f.count("num_blocks") if "num_blocks" in f else depth(f)
+    count = depth(Fields({"num_blocks": layers, "num_layers": layers}, file=f.file, at=f.at))
     keys, values = (int(factor(f, name) * hidden) for name in ("qk_dim_factor", "v_dim_factor"))
     if keys % heads or values % heads:
         raise f.refuse("num_heads", f"must divide the widths {keys} and {values} of keys and values", heads)

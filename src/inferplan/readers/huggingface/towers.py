@@ -45,13 +45,13 @@ WITHIN = ("thinker_config",)
 def towers_of(outer: Fields, text: Fields) -> dict[str, Tower]:
     """The encoders a file describes with the projectors behind them, by name (`vision`, `audio`, `qformer` ...); empty for text models."""
     top = _top(outer)
-    if top.data.get("model_type") == "fuyu":
+    if _type(top) == "fuyu":
         return _fuyu(top, text)
     found: dict[str, Tower] = {}
     for name in KEYS:
         case = _case(top, text, name)
         if case:
-            found |= KEYS[name][2][str(top.data["model_type"])](case)
+            found |= KEYS[name][2][_type(top)](case)
     return found
 
 
@@ -66,7 +66,12 @@ def uncounted(outer: Fields) -> str | None:
     """A remark that names each encoder of the file that is not counted, or None."""
     top = _top(outer)
     missing = [f"{f.at}{key}{kind}" for f in {id(outer): outer, id(top): top}.values() for key, kind in _strangers(f)]
-    return f"text model only: not counted here: {', '.join(missing)}" if missing else None
+    return f"parameters leave out what has no reader here: {', '.join(missing)}" if missing else None
+
+
+def _type(f: Fields) -> str:
+    value = f.data.get("model_type")
+    return value if isinstance(value, str) else ""
 
 
 def _top(outer: Fields) -> Fields:
@@ -94,7 +99,7 @@ def _stated(f: Fields, name: str) -> tuple[str, str | None]:
         return default
     kind = str(f.data[key].get("model_type") or (default[1] if default else ""))
     named = next((k for k in (kind, f"{kind}_vision", f"{kind}_audio") if k in known), None)
-    if named is None and default and kind == f.data.get("model_type"):
+    if named is None and default and kind == _type(f):
         named = default[1]
     return key, named or kind or "of no stated type"
 
@@ -102,18 +107,13 @@ def _stated(f: Fields, name: str) -> tuple[str, str | None]:
 def _text_only(f: Fields) -> bool:
     """Whether the file names a class of a text decoder alone and mentions no encoder."""
     names = f.data.get("architectures")
-    return (
-        isinstance(names, list)
-        and bool(names)
-        and all(str(n).endswith("ForCausalLM") for n in names)
-        and f.data.get("model_type") not in ("phi4_multimodal", "git")
-    )
+    return isinstance(names, list) and bool(names) and all(str(n).endswith("ForCausalLM") for n in names) and _type(f) != "phi4_multimodal"
 
 
 def _case(f: Fields, text: Fields, name: str) -> Case | None:
     key, kind = _stated(f, name)
     _, known, projectors = KEYS[name]
-    if kind not in known or f.data.get("model_type") not in projectors or kind is None:
+    if kind not in known or _type(f) not in projectors or kind is None:
         return None
     inner = f.sub(key, defaults=class_defaults().get(kind, {}))
     return Case(outer=f, decoder=text, inner=inner, encoder=known[kind](inner), text=width(text))
@@ -124,10 +124,10 @@ def _encoder(key: str, value: object) -> bool:
 
 
 def _strangers(f: Fields) -> list[tuple[str, str]]:
-    known_keys = {key for keys, _, _ in KEYS.values() for key in keys}.union(HANDLED.get(str(f.data.get("model_type")), ()))
+    known_keys = {key for keys, _, _ in KEYS.values() for key in keys}.union(HANDLED.get(_type(f), ()))
     found = [(k, "") for k, v in f.data.items() if v and (k in OTHERS or (k not in known_keys and _encoder(k, v)))]
     for name, (_, known, projectors) in KEYS.items():
         key, kind = _stated(f, name)
-        if kind is not None and (kind not in known or f.data.get("model_type") not in projectors):
+        if kind is not None and (kind not in known or _type(f) not in projectors):
             found.append((key, f" ({kind})"))
     return found

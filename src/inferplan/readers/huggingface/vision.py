@@ -35,7 +35,12 @@ def heads_of(f: Fields, hidden: int) -> tuple[int, int]:
 
 def inner_width(f: Fields, hidden: int) -> int:
     """Width of the feed-forward block: stated, or a multiple of the residual stream."""
-    return f.maybe("intermediate_size", "mlp_dim") or max(1, int(hidden * ratio(f, "mlp_ratio", 4, most=100)))
+    return f.maybe("intermediate_size", "mlp_dim") or multiple(f, hidden)
+
+
+def multiple(f: Fields, hidden: int) -> int:
+    """The residual stream times `mlp_ratio`, rounded down."""
+    return max(1, int(hidden * ratio(f, "mlp_ratio", 4, most=100)))
 
 
 def sides(f: Fields, name: str) -> tuple[int, int]:
@@ -75,7 +80,8 @@ class Vit:
     """What sets a plain vision transformer apart. `positions` names the field of its table, `grid` for one row per patch.
 
     `pooled` marks a pooling head that exists unless `vision_use_head` is false, `scales` the layer scales of one layer.
-    A pair (field, letters) in `bias_flags` turns biases on by a field of the file; `grouped` allows fewer key than query heads.
+    A pair (field, letters) in `bias_flags` turns biases on by a field of the file; `grouped` allows fewer key than query heads,
+    `by_ratio` takes the feed-forward width from `mlp_ratio` whatever else is stated.
     """
 
     patch_bias: bool = True
@@ -90,6 +96,7 @@ class Vit:
     pooled: bool = False
     scales: int = 0
     grouped: bool = False
+    by_ratio: bool = False
 
 
 VITS: dict[str, Vit] = {
@@ -109,7 +116,7 @@ VITS: dict[str, Vit] = {
     "minimax_m3_vl_vision": Vit(patch_bias=False, positions=None),
     "ernie4_5_vl_moe_vision": Vit(patch_bias=False, positions=None),
     "molmo2_vision": Vit(positions="num_position_embeddings", norms=0, bias="", bias_flags=(("attention_bias", "qkvo"),), grouped=True),
-    "step3p5_vision": Vit(patch_bias=False, scales=2),
+    "step3p5_vision": Vit(patch_bias=False, scales=2, by_ratio=True),
 }  # fmt: skip
 
 
@@ -123,7 +130,7 @@ def vit(f: Fields, traits: Vit) -> Tower:
     """A plain vision transformer."""
     hidden = width(f)
     heads, head_dim = heads_of(f, hidden)
-    inner = inner_width(f, hidden)
+    inner = multiple(f, hidden) if traits.by_ratio else inner_width(f, hidden)
     block = layer(
         heads,
         head_dim,
@@ -157,7 +164,7 @@ def qwen2(f: Fields) -> Tower:
     """Qwen2-VL: `hidden_size` is the decoder's width, `embed_dim` the encoder's; a merger joins 2 x 2 patches."""
     hidden, outputs = f.count("embed_dim"), f.count("hidden_size")
     heads, head_dim = heads_of(f, hidden)
-    block = layer(heads, head_dim, max(1, int(hidden * ratio(f, "mlp_ratio", 4, most=100))))
+    block = layer(heads, head_dim, multiple(f, hidden))
     merged = hidden * f.count("spatial_merge_size") ** 2
     extra = (patches(f, hidden, bias=False), scale("merger.norm", hidden), *perceptron("merger", merged, merged, outputs, bias=True))
     return tower(hidden, [("layer", block)] * depth(f), norms=0, extra=extra)
