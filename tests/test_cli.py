@@ -150,7 +150,7 @@ def test_near_misses(capsys: pytest.CaptureFixture[str]) -> None:
         (("estimate", "-m", "7b", "-g", "h100", "--isl", "0"), "--isl: 0: must be 1 or more"),
         (("estimate", "-m", "7b", "-g", "h100", "--batch", "-3"), "--batch: -3: must be 1 or more"),
         (("estimate", "-m", "7b", "-g", "h100", "--isl", "999999999999"), "must lie between 1 and 100,000,000"),
-        (("estimate", "-m", "7b", "-g", "h100", "--batch", "many"), "is not a valid integer"),
+        (("estimate", "-m", "7b", "-g", "h100", "--batch", "many"), "should be a valid integer"),
         (("estimate", "-m", "./no-such-folder", "-g", "h100"), "no file or folder called './no-such-folder'"),
         (("show", "nothing-like-this"), "no hardware called 'nothing-like-this'"),
         (("check", "no-such-file.yaml"), "no file or folder called"),

@@ -60,12 +60,12 @@ def _formats() -> list[dict[str, Any]]:
     held = library()
     rows = [
         {"name": p.name, "title": p.title or p.name, "group": "precision", "aliases": ", ".join(p.aliases)}
-        for p in dict.fromkeys(held.presets.values())
+        for p in {p.name: p for p in held.presets.values()}.values()
     ]
     rows += [
-        {"name": m.name, "title": f"GGUF {m.name.upper()}", "group": "GGUF mix", "aliases": ""} for m in dict.fromkeys(held.mixes.values())
+        {"name": m.name, "title": f"GGUF {m.name.upper()}", "group": "GGUF mix", "aliases": ""} for m in {m.name: m for m in held.mixes.values()}.values()
     ]
     for use, group in (("weights", "weights"), ("kv", "KV cache")):
-        found = dict.fromkeys(named_format(name, use) for name in held.names(use))  # type: ignore[arg-type]
+        found = {f.name: f for f in (named_format(name, use) for name in held.names(use))}.values()  # type: ignore[arg-type]
         rows += [{"name": f.name, "title": f.title, "group": f"{group}: {f.family}", "aliases": ", ".join(f.aliases)} for f in found]
     return rows

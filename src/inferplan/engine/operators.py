@@ -43,7 +43,7 @@ def operators(
         found[0] = replace(found[0], wire=Wire("all_reduce", 2.0 * model.hidden * run.tokens, parallel.tp))
     for count, name, block in model.groups():
         found += [replace(op, name=f"{name}.{op.name}").times(count) for op in layer(run, block, model.hidden)]
-    found += [of_weight(run, e.weight(), run.tokens) for e in model.extra]
+    found += [of_weight(run, w, run.tokens) for w in model.around()]
     found += [op for tower in model.towers.values() if tower.counts_as == "encoder" for op in encoder(run, tower)]
     return [*found, *head(run), *_stages(run)]
 

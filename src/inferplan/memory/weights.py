@@ -54,10 +54,8 @@ def _placed(model: Model) -> list[tuple[str, tuple[int, ...], Weight]]:
         layers, where[name] = where[name][:count], where[name][count:]
         found += [(name, tuple(layers), w) for w in weights]
     inside = {id(w) for _, _, w in found}
-    outside = [*model.embeddings(), *(e.weight() for e in model.extra), *model.heads()]
+    outside = [*model.embeddings(), *model.around(), *model.heads()]
     outside += [w for t in model.towers.values() for w in t.weights()]
-    if model.norms:
-        outside += [Weight("final_norm", "norm", model.hidden, 1, model.norms, model.hidden if model.norm_bias else 0, "vector")]
     return found + [("", (), w) for w in outside if id(w) not in inside]
 
 

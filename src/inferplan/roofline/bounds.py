@@ -22,8 +22,8 @@ def memory_s(moved_bytes: Numeric, bandwidth_bytes_per_s: Numeric) -> Numeric:
 def compute_s(flops: Numeric, peak_flops_per_s: Numeric) -> Numeric:
     """Seconds to do FLOPs at the dense peak.
 
-    >>> compute_s(2 * 70e9 * 8192, 16 * 1.97e14)
-    0.36386...
+    >>> round(compute_s(2 * 70e9 * 8192, 16 * 1.97e14), 3)
+    0.364
     """
     return flops / peak_flops_per_s
 

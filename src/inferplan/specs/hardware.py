@@ -39,7 +39,7 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_texts), Field(strict=False)]
 class Memory(Record):
     """The memory that weights and cache lie in. `usable` is what the driver reports; capacity is the marketing figure."""
 
-    type: str
+    type: str | None = None
     capacity: BytesQ | None = None
     usable: BytesQ | None = None
     bandwidth: BytesPerS | None = None

@@ -152,8 +152,12 @@ class Stack(Record):
     def weights(self) -> list[Weight]:
         """Every tensor of the stack; `copies` counts those of all layers."""
         found = [replace(w.named(name), copies=w.copies * count) for count, name, group in self.layer_weights() for w in group]
-        found += [e.weight() for e in self.extra]
-        return found + ([norm("final_norm", self.hidden, bias=self.norm_bias, copies=self.norms)] if self.norms else [])
+        return found + self.around()
+
+    def around(self) -> list[Weight]:
+        """Tensors beside the layers: extras and the final norm."""
+        extras = [e.weight() for e in self.extra]
+        return extras + ([norm("final_norm", self.hidden, bias=self.norm_bias, copies=self.norms)] if self.norms else [])
 
 
 class Tower(Stack):

@@ -10,6 +10,7 @@ from inferplan.readers.huggingface.fields import Fields
 from inferplan.specs.ffns import Dense
 from inferplan.specs.mixers import MatrixLstm, Rwkv
 from inferplan.specs.model import Block, Extra
+from inferplan.specs.order import MAX_LAYERS
 
 STATES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
@@ -39,8 +40,9 @@ def factor(f: Fields, name: str) -> float:
 def xlstm(f: Fields) -> dict[str, Any]:
     """The xLSTM of 7B: matrix memories with a gated feed-forward block in every layer."""
     hidden, heads = f.count("embedding_dim", "hidden_size", essential=True), f.count("num_heads")
-    layers = f.count("num_blocks") if "num_blocks" in f else depth(f)
-    count = depth(Fields({"num_blocks": layers, "num_layers": layers}, file=f.file, at=f.at))
+    count = f.count("num_blocks") if "num_blocks" in f else depth(f)
+    if count > MAX_LAYERS:
+        raise f.refuse("num_blocks", f"must lie between 1 and {MAX_LAYERS:,}", count)
     keys, values = (int(factor(f, name) * hidden) for name in ("qk_dim_factor", "v_dim_factor"))
     if keys % heads or values % heads:
         raise f.refuse("num_heads", f"must divide the widths {keys} and {values} of keys and values", heads)
