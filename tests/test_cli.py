@@ -178,7 +178,8 @@ def test_user_folder_shadows(capsys: pytest.CaptureFixture[str], tmp_path: Path,
     (tmp_path / "hardware").mkdir()
     (tmp_path / "hardware" / "mine.yaml").write_text(
         "name: mine\ntitle: My Card\naliases: [h100]\nvendor: Me\nsources: {s: {title: t, kind: vendor}}\n"
-        "memory: {capacity: {value: 80 GiB, source: s}, bandwidth: {value: 1 TB/s, source: s}}\npeak: {bf16: {value: 100 TFLOP/s, source: s}}\n"
+        "memory: {capacity: {value: 80 GiB, source: s}, bandwidth: {value: 1 TB/s, source: s}}\n"
+        "peak: {bf16: {value: 100 TFLOP/s, source: s}}\n"
     )
     monkeypatch.setenv("INFERPLAN_PATH", str(tmp_path))
     code, out, _ = run(capsys, "estimate", "-m", "7b", "-g", "h100", "-d", "bf16")

@@ -274,6 +274,12 @@ def test_chatglm():
         read_config({**glm, "pre_seq_len": 128}, name="x")
 
 
+def test_a_null_width_of_gpt_neo_is_four_times_the_stream():
+    neo = {**LLAMA, "model_type": "gpt_neo", "attention_types": [[["global", "local"], 1]], "max_position_embeddings": 32}
+    assert model(neo, intermediate_size=None).params == model(neo, intermediate_size=256).params
+    assert windows(model(neo, window_size=16)) == [None, 16]
+
+
 def test_mpt_switches():
     mpt = {"model_type": "mpt", "d_model": 64, "n_layers": 1, "n_heads": 4, "vocab_size": 100, "max_seq_len": 32}
     plain = 100 * 64 + 4 * 64 * 64 + 8 * 64 * 64 + 3 * 64

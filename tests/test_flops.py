@@ -24,9 +24,18 @@ DATA = Path(__file__).parent / "data"
 TINY = json.loads((DATA / "tiny_models.json").read_text())
 ROWS = list(csv.DictReader((DATA / "flops.csv").read_text().splitlines()))
 COLUMN = {
-    "attention": "attn_proj", "indexer": "indexer_compressor", "mlp": "mlp", "experts": "experts", "shared_expert": "shared_expert",
-    "router": "router", "recurrent": "ssm_linear", "mlp_aux": "mlp_aux", "other": "mlp_aux", "head": "lm_head", "conv_frontend": "conv_frontend",
-}  # fmt: skip
+    "attention": "attn_proj",
+    "indexer": "indexer_compressor",
+    "mlp": "mlp",
+    "experts": "experts",
+    "shared_expert": "shared_expert",
+    "router": "router",
+    "recurrent": "ssm_linear",
+    "mlp_aux": "mlp_aux",
+    "other": "mlp_aux",
+    "head": "lm_head",
+    "conv_frontend": "conv_frontend",
+}
 SCANS = {
     "mamba1",
     "mamba2",

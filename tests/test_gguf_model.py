@@ -43,7 +43,7 @@ def attention(layer: int, heads: int, kv: int, dim: int, kind: str = "Q4_K", *, 
 
 
 def dense(layer: int, width: int = FF, kind: str = "Q4_K") -> Tensors:
-    return [("blk.%d.ffn_norm.weight" % layer, "F32", (H,))] + [
+    return [(f"blk.{layer}.ffn_norm.weight", "F32", (H,))] + [
         (f"blk.{layer}.ffn_{n}.weight", kind, (H, width) if n != "down" else (width, H)) for n in ("gate", "up", "down")
     ]
 
@@ -106,7 +106,8 @@ def test_qwen3_moe_with_head_norms(tmp_path: Path) -> None:
     tensors = ends() + [t for i in range(2) for t in attention(i, 4, 2, 128, norms=True) + experts(i, 8, 256)]
     found, _ = model(tmp_path, keys("qwen3moe", **sizes), tensors)
     mixer = found.blocks["layer"].mixers[0]
-    assert isinstance(mixer, Attention) and (mixer.head_dim, mixer.qk_norm) == (128, "head")
+    assert isinstance(mixer, Attention)
+    assert (mixer.head_dim, mixer.qk_norm) == (128, "head")
     assert found.params == sum_of(tensors)
 
 
@@ -134,16 +135,19 @@ def test_deepseek_latent_attention_with_a_dense_layer_first(tmp_path: Path) -> N
         ]  # fmt: skip
     tensors += [*dense(0), *experts(1, 8, 256, shared=256), ("blk.1.exp_probs_b.bias", "F32", (8,))]
     sizes = {
-        "attention.head_count": heads, "attention.head_count_kv": 1, "attention.key_length": kv_rank + rope, "attention.value_length": kv_rank,
+        "attention.head_count": heads, "attention.head_count_kv": 1, "attention.key_length": kv_rank + rope,
+        "attention.value_length": kv_rank,
         "attention.key_length_mla": nope + rope, "attention.value_length_mla": v, "attention.q_lora_rank": q_rank,
         "attention.kv_lora_rank": kv_rank, "rope.dimension_count": rope, "feed_forward_length": FF, "leading_dense_block_count": 1,
         "expert_count": 8, "expert_used_count": 2, "expert_shared_count": 1, "expert_feed_forward_length": 256,
     }  # fmt: skip
     found, precision = model(tmp_path, keys("deepseek2", **sizes), tensors)
     mixer = found.blocks[found.order[0]].mixers[0]
-    assert isinstance(mixer, LatentAttention) and (mixer.nope, mixer.rope, mixer.v, mixer.q_rank) == (nope, rope, v, q_rank)
+    assert isinstance(mixer, LatentAttention)
+    assert (mixer.nope, mixer.rope, mixer.v, mixer.q_rank) == (nope, rope, v, q_rank)
     assert [found.blocks[name].experts is not None for name in found.order] == [False, True]
-    assert found.params == sum_of(tensors, "exp_probs_b") and found.note is None
+    assert found.params == sum_of(tensors, "exp_probs_b")
+    assert found.note is None
     text = Precision.named(precision or "")
     assert (text.format_of("attention").name, text.format_of("experts").name, text.format_of("head").name) == ("q8_0", "q4_k", "q6_k")
 
@@ -179,7 +183,8 @@ def ssm2(layer: int, heads: int = 8, dim: int = 64, groups: int = 1, state: int 
         (f"blk.{layer}.ssm_{n}", kind, sizes)
         for n, kind, sizes in (
             ("in.weight", "Q4_K", (H, inner + wide + heads)), ("conv1d.weight", "F32", (4, wide)), ("conv1d.bias", "F32", (wide,)),
-            ("dt.bias", "F32", (heads,)), ("a", "F32", (1, heads)), ("d", "F32", (1, heads)), ("norm.weight", "F32", (inner // groups, groups)),
+            ("dt.bias", "F32", (heads,)), ("a", "F32", (1, heads)), ("d", "F32", (1, heads)), ("norm.weight", "F32",
+            (inner // groups, groups)),
             ("out.weight", "Q4_K", (inner, H)),
         )
     ]  # fmt: skip
@@ -189,9 +194,22 @@ SSM = {"ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 1, "ssm.in
 
 
 def test_per_layer_arrays_of_nemotron_h(tmp_path: Path) -> None:
-    tensors = [*ends(), *ssm2(0), *attention(1, 4, 2, 64), *ssm2(3), ("blk.2.ffn_up.weight", "Q4_K", (H, FF)), ("blk.2.ffn_down.weight", "Q4_K", (FF, H))]
+    tensors = [
+        *ends(),
+        *ssm2(0),
+        *attention(1, 4, 2, 64),
+        *ssm2(3),
+        ("blk.2.ffn_up.weight", "Q4_K", (H, FF)),
+        ("blk.2.ffn_down.weight", "Q4_K", (FF, H)),
+    ]
     tensors += [(f"blk.{i}.attn_norm.weight", "F32", (H,)) for i in (0, 2, 3)]
-    sizes = {"attention.head_count": 4, "attention.head_count_kv": [0, 2, 0, 0], "feed_forward_length": [0, 0, FF, 0], "block_count": 4, **SSM}
+    sizes = {
+        "attention.head_count": 4,
+        "attention.head_count_kv": [0, 2, 0, 0],
+        "feed_forward_length": [0, 0, FF, 0],
+        "block_count": 4,
+        **SSM,
+    }
     found, _ = model(tmp_path, keys("nemotron_h", **sizes, **{"attention.key_length": 64}), tensors)
     assert found.order == ("mamba", "attention", "mlp", "mamba")
     assert isinstance(found.blocks["mamba"].mixers[0], Mamba2)
@@ -215,17 +233,27 @@ def test_gated_delta_layers_of_qwen3_next(tmp_path: Path) -> None:
     for i in range(4):
         tensors += experts(i, 8, 256, shared=256, norm="post_attention_norm") + [(f"blk.{i}.ffn_gate_inp_shexp.weight", "F32", (H,))]
         if i == 3:
-            tensors += [t for t in attention(i, 4, 2, 64, norms=True) if "attn_q.weight" not in t[0]] + [("blk.3.attn_q.weight", "Q4_K", (H, 512))]
+            tensors += [t for t in attention(i, 4, 2, 64, norms=True) if "attn_q.weight" not in t[0]] + [
+                ("blk.3.attn_q.weight", "Q4_K", (H, 512))
+            ]
             continue
         tensors += [
             (f"blk.{i}.{n}", kind, sizes)
             for n, kind, sizes in (
-                ("attn_norm.weight", "F32", (H,)), ("attn_qkv.weight", "Q4_K", (H, 2 * keys_ + values)), ("attn_gate.weight", "Q4_K", (H, values)),
+                ("attn_norm.weight", "F32", (H,)), ("attn_qkv.weight", "Q4_K", (H, 2 * keys_ + values)), ("attn_gate.weight", "Q4_K",
+                (H, values)),
                 ("ssm_ba.weight", "Q4_K", (H, 8)), ("ssm_conv1d.weight", "F32", (4, 2 * keys_ + values)), ("ssm_dt.bias", "F32", (4,)),
                 ("ssm_a", "F32", (4,)), ("ssm_norm.weight", "F32", (64,)), ("ssm_out.weight", "Q4_K", (values, H)),
             )
         ]  # fmt: skip
-    sizes = {**HEADS, "attention.key_length": 64, "block_count": 4, "expert_count": 8, "expert_used_count": 2, "expert_feed_forward_length": 256}
+    sizes = {
+        **HEADS,
+        "attention.key_length": 64,
+        "block_count": 4,
+        "expert_count": 8,
+        "expert_used_count": 2,
+        "expert_feed_forward_length": 256,
+    }
     sizes |= {"expert_shared_feed_forward_length": 256, "ssm.conv_kernel": 4, "ssm.state_size": 64, "ssm.group_count": 2}
     found, _ = model(tmp_path, keys("qwen3next", **sizes, **{"ssm.time_step_rank": 4, "ssm.inner_size": values}), tensors)
     assert [type(found.blocks[n].mixers[0]) for n in found.order] == [GatedDelta] * 3 + [Attention]
@@ -243,16 +271,22 @@ def test_mamba_has_no_attention(tmp_path: Path) -> None:
             tensors.append((f"blk.{i}.{n}", "F32", sizes))
     sizes = {"ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.inner_size": 512, "ssm.time_step_rank": 16, "attention.head_count": 0}
     found, _ = model(tmp_path, keys("mamba", **sizes, feed_forward_length=0), tensors)
-    assert isinstance(found.blocks["layer"].mixers[0], Mamba1) and found.params == sum_of(tensors)
+    assert isinstance(found.blocks["layer"].mixers[0], Mamba1)
+    assert found.params == sum_of(tensors)
 
 
 def test_prediction_layers_are_not_parameters(tmp_path: Path) -> None:
-    tensors = ends() + [t for i in range(3) for t in attention(i, 4, 2, 64, bias=True) + experts(i, 8, 256, shared=256, norm="post_attention_norm")]
+    tensors = ends() + [
+        t for i in range(3) for t in attention(i, 4, 2, 64, bias=True) + experts(i, 8, 256, shared=256, norm="post_attention_norm")
+    ]
     tensors += [(f"blk.{i}.exp_probs_b.bias", "F32", (8,)) for i in range(3)] + [("blk.2.nextn.eh_proj.weight", "Q4_K", (2 * H, H))]
     sizes = {**HEADS, "block_count": 3, "nextn_predict_layers": 1, "expert_count": 8, "expert_used_count": 2, "expert_shared_count": 1}
     found, _ = model(tmp_path, keys("glm4moe", **sizes, expert_feed_forward_length=256, leading_dense_block_count=0), tensors)
-    assert len(found.order) == 2 and found.mtp is not None and found.mtp.modules == 1
-    assert found.params == sum_of(tensors, "blk.2", "exp_probs_b") and found.note is None
+    assert len(found.order) == 2
+    assert found.mtp is not None
+    assert found.mtp.modules == 1
+    assert found.params == sum_of(tensors, "blk.2", "exp_probs_b")
+    assert found.note is None
 
 
 def test_a_file_mix_is_believed_only_where_the_tensors_follow_it(tmp_path: Path) -> None:
@@ -260,20 +294,26 @@ def test_a_file_mix_is_believed_only_where_the_tensors_follow_it(tmp_path: Path)
     _, named = model(tmp_path, keys("llama", **HEADS, general_file_type=18), ends(kind="Q6_K") + layers)
     assert named == "q6_k"
     _, told = model(tmp_path, keys("llama", **HEADS, general_file_type=2), ends(kind="Q6_K") + layers)
-    assert told is not None and told.startswith("body=q6_k,")
-    assert Precision.named(told).format_of("norm").name == "fp32" and Precision.named(told).kv.name == "fp16"
+    assert told is not None
+    assert told.startswith("body=q6_k,")
+    assert Precision.named(told).format_of("norm").name == "fp32"
+    assert Precision.named(told).kv.name == "fp16"
 
 
 def test_bytes_of_each_part_are_those_of_the_file(tmp_path: Path) -> None:
-    file = read_gguf(gguf(tmp_path / "m.gguf", keys("llama", **HEADS), ends() + [t for i in range(2) for t in attention(i, 4, 2, 64) + dense(i)]))
+    file = read_gguf(
+        gguf(tmp_path / "m.gguf", keys("llama", **HEADS), ends() + [t for i in range(2) for t in attention(i, 4, 2, 64) + dense(i)])
+    )
     parts = stored_bytes(file)
     assert sum(parts.values()) == file.total_bytes
-    assert parts["mlp"] == 2 * DENSE * 4.5 / 8 and parts["head"] == VOCAB * H * 6.5625 / 8
+    assert parts["mlp"] == 2 * DENSE * 4.5 / 8
+    assert parts["head"] == VOCAB * H * 6.5625 / 8
 
 
 @pytest.mark.parametrize(
     ("name", "part"),
-    [("blk.0.attn_q_norm.weight", "norm"), ("blk.0.ssm_norm.weight", "norm"), ("blk.1.ffn_gate_inp_shexp.weight", "router"), ("blk.1.ffn_up_shexp.weight", "shared_expert"),
+    [("blk.0.attn_q_norm.weight", "norm"), ("blk.0.ssm_norm.weight", "norm"), ("blk.1.ffn_gate_inp_shexp.weight", "router"),
+    ("blk.1.ffn_up_shexp.weight", "shared_expert"),
      ("per_layer_token_embd.weight", "aux_embedding"), ("blk.9.nextn.eh_proj.weight", "mtp"), ("blk.0.indexer.attn_k.weight", "indexer")],
 )  # fmt: skip
 def test_parts_by_tensor_name(name: str, part: str) -> None:
@@ -289,7 +329,8 @@ def test_metadata_that_contradicts_the_tensors_is_refused(tmp_path: Path) -> Non
 def test_a_small_gap_is_remarked(tmp_path: Path) -> None:
     tensors = [*ends(), *(t for i in range(2) for t in attention(i, 4, 2, 64) + dense(i)), ("strange.weight", "F32", (7,))]
     found, _ = model(tmp_path, keys("llama", **HEADS), tensors)
-    assert found.note is not None and "hold 7 values more" in found.note
+    assert found.note is not None
+    assert "hold 7 values more" in found.note
 
 
 @pytest.mark.parametrize("arch", ["rwkv7", "bert", "qwen9"])
@@ -316,5 +357,3 @@ def test_absurd_metadata_is_refused(tmp_path: Path, broken: dict[str, Any], rule
         return
     with pytest.raises(SpecError, match=rule):
         model(tmp_path, metadata, tensors)
-
-

@@ -9,9 +9,24 @@ import sys
 from pathlib import Path
 
 table = json.loads(Path(sys.argv[1]).read_text())
-DROP = ("hidden_act", "hidden_activation", "rope_parameters", "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "activation", "output_router_logits",
-        "final_logit_softcapping",
-        "attn_logit_softcapping", "pretraining_tp", "norm_topk_prob", "topk_group", "n_group", "routed_scaling_factor", "rope_theta")  # fmt: skip
+DROP = {
+    "hidden_act",
+    "hidden_activation",
+    "activation",
+    "rope_parameters",
+    "rope_theta",
+    "rms_norm_eps",
+    "layer_norm_eps",
+    "layer_norm_epsilon",
+    "output_router_logits",
+    "final_logit_softcapping",
+    "attn_logit_softcapping",
+    "pretraining_tp",
+    "norm_topk_prob",
+    "topk_group",
+    "n_group",
+    "routed_scaling_factor",
+}
 
 
 def flat(value):

@@ -14,11 +14,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from inferplan.deployment import Estimate, estimate
     from inferplan.engine.cache_bytes import kv_bytes_per_token, kv_bytes_per_token_unbounded, sequence_bytes, state_bytes_per_sequence
     from inferplan.engine.segment import Segment
     from inferplan.engine.step import Step, decode, prefill, step
     from inferplan.errors import DoesNotFit, InferplanError, NotFound, SpecError, Unsupported
-    from inferplan.deployment import Estimate, estimate
     from inferplan.memory.fit import Fit, fit
     from inferplan.memory.weights import weight_bytes, weight_bytes_by_part
     from inferplan.names import hardware, model, precision
@@ -47,10 +47,36 @@ _PLACES = {
 }
 _WHERE = {name: module for module, names in _PLACES.items() for name in names}
 __all__ = [
-    "Accelerator", "Counts", "DoesNotFit", "Estimate", "Fit", "InferplanError", "Model", "NotFound", "Precision", "Segment", "SpecError", "Step",
-    "Unsupported", "counts", "decode", "distinct_experts", "estimate", "fit", "hardware", "kv_bytes_per_token", "kv_bytes_per_token_unbounded",
-    "model", "precision", "prefill", "sequence_bytes", "state_bytes_per_sequence", "step", "weight_bytes", "weight_bytes_by_part",
-]  # fmt: skip
+    "Accelerator",
+    "Counts",
+    "DoesNotFit",
+    "Estimate",
+    "Fit",
+    "InferplanError",
+    "Model",
+    "NotFound",
+    "Precision",
+    "Segment",
+    "SpecError",
+    "Step",
+    "Unsupported",
+    "counts",
+    "decode",
+    "distinct_experts",
+    "estimate",
+    "fit",
+    "hardware",
+    "kv_bytes_per_token",
+    "kv_bytes_per_token_unbounded",
+    "model",
+    "precision",
+    "prefill",
+    "sequence_bytes",
+    "state_bytes_per_sequence",
+    "step",
+    "weight_bytes",
+    "weight_bytes_by_part",
+]
 
 
 def __getattr__(name: str) -> Any:

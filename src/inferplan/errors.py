@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 _LONGEST_VALUE = 80
+_LONGEST_PATH = 240
 
 
 def shown(value: Any) -> str:
@@ -24,11 +25,11 @@ def shown(value: Any) -> str:
 def shown_path(path: Any) -> str:
     """A path as it may stand in a message: a long one loses its beginning, so that the file name stays.
 
-    >>> shown_path("/a" * 60 + "/x.yaml")[-9:], shown_path("models/x.yaml")
-    ('/a/x.yaml', 'models/x.yaml')
+    >>> shown_path("/a" * 160 + "/x.yaml")[:7], shown_path("models/x.yaml")
+    ('.../a/a', 'models/x.yaml')
     """
     text = "".join(c if c.isprintable() else " " for c in str(path))
-    return text if len(text) <= _LONGEST_VALUE else "..." + text[-(_LONGEST_VALUE - 3) :]
+    return text if len(text) <= _LONGEST_PATH else "..." + text[-(_LONGEST_PATH - 3) :]
 
 
 class InferplanError(Exception):

@@ -63,7 +63,8 @@ def _formats() -> list[dict[str, Any]]:
         for p in {p.name: p for p in held.presets.values()}.values()
     ]
     rows += [
-        {"name": m.name, "title": f"GGUF {m.name.upper()}", "group": "GGUF mix", "aliases": ""} for m in {m.name: m for m in held.mixes.values()}.values()
+        {"name": m.name, "title": f"GGUF {m.name.upper()}", "group": "GGUF mix", "aliases": ""}
+        for m in {m.name: m for m in held.mixes.values()}.values()
     ]
     for use, group in (("weights", "weights"), ("kv", "KV cache")):
         found = {f.name: f for f in (named_format(name, use) for name in held.names(use))}.values()  # type: ignore[arg-type]

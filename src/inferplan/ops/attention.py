@@ -23,7 +23,7 @@ def causal_pairs(new: Numeric, past: Numeric) -> Numeric:
 
 def _capped(n: Numeric, window: Numeric) -> Numeric:
     """The sum of min(j, window) for j = 1 ... n."""
-    inside = np.minimum(n, window)
+    inside: Numeric = np.minimum(n, window)
     return inside * (inside + 1) / 2 + (n - inside) * window
 
 

@@ -77,9 +77,8 @@ class Checkpoint:
         found = [f"{d.values:,} values are {d.reason}" for d in self.differences]
         found += [f"{len(self.missing)} shards are not here: {', '.join(self.missing[:3])}"] if self.missing else []
         if self.unexplained and not self.missing:
-            found.append(
-                f"{abs(self.unexplained):,} values {'more' if self.unexplained > 0 else 'fewer'} than the model has, for no reason known here"
-            )
+            more = "more" if self.unexplained > 0 else "fewer"
+            found.append(f"{abs(self.unexplained):,} values {more} than the model has, for no reason known here")
         return tuple(found)
 
 

@@ -130,14 +130,14 @@ class Header:
         return [sliding if s else "full_attention" for s in local]
 
 
-def common(h: Header) -> Config:
-    """The fields that nearly every family shares."""
+def common(h: Header, *, varied: bool = False) -> Config:
+    """The fields that nearly every family shares; with `varied` the family itself says how many heads each layer has."""
     found = {
         "hidden_size": h.hidden, "num_hidden_layers": h.layers, "vocab_size": h.vocabulary,
         "tie_word_embeddings": not h.has("output.weight"),
         "max_position_embeddings": h.number("context_length", None), "sliding_window": h.number("attention.sliding_window", None),
     }  # fmt: skip
-    if "attention.head_count" in h.keys and any(h.per_layer("attention.head_count")):
+    if not varied and "attention.head_count" in h.keys and any(h.per_layer("attention.head_count")):
         found |= {
             "num_attention_heads": h.heads,
             "head_dim": h.head_dim,
@@ -260,7 +260,8 @@ def gemma4(h: Header) -> Config:
     same = [i for i, t in enumerate(kinds) if t == "full_attention" and i < h.layers - shared and f"blk.{i}.attn_v.weight" not in h.shapes]
     experts = moe(h) if h.number("expert_count", 0) else {}
     return {
-        **common(h), "model_type": "gemma4_text", "layer_types": kinds, "attention_bias": h.biased,
+        **common(h, varied=True), "model_type": "gemma4_text", "num_attention_heads": h.heads, "layer_types": kinds,
+        "attention_bias": h.biased,
         "head_dim": h.number("attention.key_length_swa", h.head_dim),
         "num_key_value_heads": local[0] if local else whole[0], "num_global_key_value_heads": whole[0] if whole else None,
         "attention_k_eq_v": bool(same),
@@ -356,7 +357,7 @@ def llama4(h: Header) -> Config:
 
 def granite_moe(h: Header) -> Config:
     """Granite 3 MoE, with a shared block where there is one."""
-    shared = h.rows("ffn_up_shexp.weight")
+    shared = h.number("expert_shared_feed_forward_length", None) or h.rows("ffn_up_shexp.weight")
     kind = "granitemoeshared" if shared else "granitemoe"
     found = {**common(h), **moe(h), "attention_bias": h.biased, "shared_intermediate_size": shared, "model_type": kind}
     return {**found, "intermediate_size": found["moe_intermediate_size"]}
@@ -380,7 +381,9 @@ def kinds(h: Header, recurrent: str = "ssm_in.weight") -> list[str]:
 def granite_hybrid(h: Header) -> Config:
     """Granite 4: the shared block alone where there are no experts."""
     count = h.number("expert_count", 0)
-    shared = h.rows("ffn_up_shexp.weight", "ffn_up.weight")
+    shared = h.number("expert_shared_feed_forward_length", None) or h.rows("ffn_up_shexp.weight", "ffn_up.weight")
+    if not shared:
+        raise h.refuse("expert_shared_feed_forward_length", "is required and missing, and no tensor tells it")
     experts = moe(h) if count else {}
     inner = experts.get("moe_intermediate_size")
     more = {
@@ -645,7 +648,13 @@ def deci(h: Header) -> Config:
         attention: Config = {"no_op": n == 0, "replace_with_linear": linear, "n_heads_in_group": most // groups if groups else None}
         ffn: Config = {"no_op": inner == 0, "ffn_mult": 3 * (inner - 0.5) / (2 * h.hidden) if inner else None}
         blocks.append({"attention": attention, "ffn": ffn})
-    return {**common(h), "model_type": "deci", "num_attention_heads": most, "block_configs": blocks}
+    return {
+        **common(h, varied=True),
+        "model_type": "deci",
+        "num_attention_heads": most,
+        "head_dim": h.number("attention.key_length", None),
+        "block_configs": blocks,
+    }
 
 
 def mimo2(h: Header) -> Config:
@@ -655,7 +664,8 @@ def mimo2(h: Header) -> Config:
     sinks = h.where("attn_sinks.weight")
     on = {full: any(s for s, t in zip(sinks, types, strict=True) if (t == "full_attention") == full) for full in (False, True)}
     return {
-        **common(h), **moe(h), "model_type": "mimo_v2_flash", "num_key_value_heads": whole[0],
+        **common(h, varied=True), **moe(h), "model_type": "mimo_v2_flash", "num_attention_heads": h.heads, "head_dim": h.head_dim,
+        "num_key_value_heads": whole[0],
         "swa_num_key_value_heads": local[0] if local else whole[0],
         "v_head_dim": h.number("attention.value_length"), "hybrid_layer_pattern": [int(t != "full_attention") for t in types],
         "add_full_attention_sink_bias": on[True], "add_swa_attention_sink_bias": on[False], "attention_bias": h.biased,

@@ -21,7 +21,8 @@ class Weight:
     """`copies` equal tensors of `rows` outputs by `cols` inputs (a vector has one column), each with `bias` more elements.
 
     `use` says how a pass touches it: `matmul` once per token, `expert` for the tokens routed to it, `lookup` one row per
-    token, `conv` once per token and position, `vector` elementwise, `scan` inside a recurrence. `rate` is how often per position, where a stem runs over more or fewer of them.
+    token, `conv` once per token and position, `vector` elementwise, `scan` inside a recurrence. `rate` is how often per
+    position, where a stem runs over more or fewer of them.
     """
 
     name: str

@@ -65,11 +65,18 @@ def _model(data: dict[str, Any], file: Any, name: str) -> Model:
     architecture = names[0] if isinstance(names, list) and names else ""
     head = parts.pop("head", None) or ("tied" if tied(outer, text) else "own")
     stated: dict[str, Any] = {
-        "name": name, "title": name.replace("--", "/"), "family": kind, "architecture": str(architecture),
+        "name": name,
+        "title": name.replace("--", "/"),
+        "family": kind,
+        "architecture": str(architecture),
         "vocab": parts.pop("vocab", None) or vocabulary(text),
-        "head": head, "context": context(text), "dtype": dtype(outer, text), "towers": towers_of(outer, text),
-        "note": uncounted(outer), **stack,
-    }  # fmt: skip
+        "head": head,
+        "context": context(text),
+        "dtype": dtype(outer, text),
+        "towers": towers_of(outer, text),
+        "note": uncounted(outer),
+        **stack,
+    }
     return Model(**{**stated, **parts})
 
 
@@ -108,20 +115,47 @@ def text_fields(outer: Fields) -> Fields:
             return text_fields(inner)
     kind_of = outer.data.get("model_type")
     if isinstance(kind_of, str) and kind_of in FLAT_TEXT:
-        return Fields({**outer.data, "model_type": FLAT_TEXT[kind_of]}, file=outer.file, at=outer.at, defaults=class_defaults().get(FLAT_TEXT[kind_of]))
+        return Fields(
+            {**outer.data, "model_type": FLAT_TEXT[kind_of]},
+            file=outer.file,
+            at=outer.at,
+            defaults=class_defaults().get(FLAT_TEXT[kind_of]),
+        )
     return outer
 
 
-DEFAULT_TEXT = {
-    "llava": "llama", "llava_next": "llama", "internvl_chat": "internlm2", "gemma3": "gemma3_text", "gemma3n": "gemma3n_text", "gemma4": "gemma4_text",
-    "mistral3": "mistral", "paligemma": "gemma", "llama4": "llama4_text", "mllama": "mllama_text_model", "qwen2_5_vl": "qwen2_5_vl_text",
-    "qwen2_vl": "qwen2_vl_text", "qwen3_vl": "qwen3_vl_text", "qwen3_vl_moe": "qwen3_vl_moe_text", "qwen3_5": "qwen3_5_text",
-    "qwen3_5_moe": "qwen3_5_moe_text", "glm4v": "glm4v_text", "glm4v_moe": "glm4v_moe_text", "lfm2_vl": "lfm2", "smolvlm": "llama", "idefics3": "llama",
-}  # fmt: skip
+DEFAULT_TEXT: dict[str, str] = {
+    "llava": "llama",
+    "llava_next": "llama",
+    "internvl_chat": "internlm2",
+    "gemma3": "gemma3_text",
+    "gemma3n": "gemma3n_text",
+    "gemma4": "gemma4_text",
+    "mistral3": "mistral",
+    "paligemma": "gemma",
+    "llama4": "llama4_text",
+    "mllama": "mllama_text_model",
+    "qwen2_5_vl": "qwen2_5_vl_text",
+    "qwen2_vl": "qwen2_vl_text",
+    "qwen3_vl": "qwen3_vl_text",
+    "qwen3_vl_moe": "qwen3_vl_moe_text",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+    "glm4v": "glm4v_text",
+    "glm4v_moe": "glm4v_moe_text",
+    "lfm2_vl": "lfm2",
+    "smolvlm": "llama",
+    "idefics3": "llama",
+}
 FLAT_TEXT = {
-    "qwen2_5_vl": "qwen2_5_vl_text", "qwen2_vl": "qwen2_vl_text", "gemma3": "gemma3_text", "llama4": "llama4_text", "qwen3_5": "qwen3_5_text",
-    "qwen3_5_moe": "qwen3_5_moe_text", "phi3_v": "phi3",
-}  # fmt: skip
+    "qwen2_5_vl": "qwen2_5_vl_text",
+    "qwen2_vl": "qwen2_vl_text",
+    "gemma3": "gemma3_text",
+    "llama4": "llama4_text",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+    "phi3_v": "phi3",
+}
 
 
 def tied(outer: Fields, text: Fields) -> bool:

@@ -111,9 +111,9 @@ def mpt_positions(f: Fields, attention: Fields) -> int:
 
 
 def gpt_neo(f: Fields) -> dict[str, Any]:
-    """GPT-Neo: global and local (256) layers in turn; a bias on the output projection alone."""
+    """GPT-Neo: global and local (256) layers in turn; a bias on the output projection alone; a null width is four times the stream."""
     windows = windows_from(f, gpt_neo_kinds(f, depth(f)), "window_size")
-    ffn = feed_forward(f, Traits(bias="o", gated=False, mlp_bias=True, norm_bias=True))
+    ffn = Dense(width=f.maybe("intermediate_size") or 4 * width(f), gated=False, bias=True)
     heads = f.count("num_heads", "num_attention_heads")
     mixers = [
         ("local" if w else "global", Attention(heads=heads, kv_heads=heads, head_dim=head_size(f, heads), bias="o", window=w))

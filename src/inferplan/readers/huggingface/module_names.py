@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -192,9 +193,11 @@ def expression(text: str) -> re.Pattern[str]:
     if len(text) > MAX_REGEX or nested or len(re.findall(r"(?<!\\)[*+{]", text)) > MAX_STARS or re.search(r"\\[1-9]|\(\?[^:]", text):
         raise Unsupported(f"quantization_config: the expression '{text[:60]}' is longer or more involved than what is read here")
     try:
-        return re.compile(text)
-    except re.error as e:
-        raise SpecError(f"is not a regular expression: {e.msg}", field="quantization_config", value=text) from None
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return re.compile(text)
+    except (re.error, Warning, OverflowError, RecursionError) as e:
+        raise SpecError(f"is not a regular expression: {str(e)[:60]}", field="quantization_config", value=text) from None
 
 
 @dataclass(frozen=True, slots=True)
