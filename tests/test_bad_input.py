@@ -320,10 +320,10 @@ def cases() -> list[Any]:
 def test_one_line_in_time(tmp_path: Path, suffix: str, build: Build, words: str) -> None:
     path = tmp_path / f"x{suffix}"
     build(path)
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(SpecError) as caught:
         READERS[suffix](path)
-    took = time.perf_counter() - start
+    took = time.process_time() - start
     message = str(caught.value)
     assert took < LONGEST_S
     assert caught.value.file == path
@@ -447,13 +447,13 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def outcome(path: Path, data: bytes) -> str:
     """ "read" or "refused"; any other end is an exception that fails the test."""
     path.write_bytes(data)
-    start = time.perf_counter()
+    start = time.process_time()
     refusal = None
     try:
         READERS[path.name[path.name.index(".") :]](path)
     except SpecError as e:
         refusal = e
-    assert time.perf_counter() - start < LONGEST_S
+    assert time.process_time() - start < LONGEST_S
     if refusal is None:
         return "read"
     assert len(str(refusal).splitlines()) == 1

@@ -58,7 +58,7 @@ def counted(row: dict[str, str]) -> Counter[str]:
     segment = Segment(int(row["batch"]), int(row["q_len"]), int(row["context"]), memory=ENCODER_TOKENS.get(name, 0))
     found: Counter[str] = Counter()
     for op in operators(model, BF16, [segment], convention):
-        if op.kind == "attention":
+        if op.kind.startswith("attention"):
             found["attn_scores_values"] += int(op.flops)
         elif op.part in COLUMN:
             found[COLUMN[op.part]] += int(op.flops)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,14 +22,13 @@ SCANS = {"gated_delta": delta_rule_flops, "kda": delta_rule_flops, "lightning": 
 
 def of_mixer(run: Pass, mixer: Any) -> Iterator[Op]:
     """The operators of one layer's mixer that are not weight tensors."""
-    if isinstance(mixer, Attention):
-        yield from _attention(run, mixer)
-    elif isinstance(mixer, LatentAttention):
-        yield from _latent(run, mixer)
-    elif isinstance(mixer, CompressedAttention):
-        yield from _compressed(run, mixer)
-    else:
+    reader = READERS.get(type(mixer))
+    if reader is None:
         yield _recurrence(run, mixer)
+        return
+    for phase, part in run.phases():
+        for op in reader(part, mixer):
+            yield replace(op, kind=f"attention_{phase}") if op.kind == "attention" else op
 
 
 def pairs_of(run: Pass, window: Numeric, chunk: int | None = None) -> Numeric:
@@ -99,23 +99,28 @@ def _kv_traffic(run: Pass, m: Attention) -> Numeric:
 def _latent(run: Pass, m: LatentAttention) -> Iterator[Op]:
     """Scores in the expanded heads, or in the latent itself where absorbing the up-projection costs less; the latent is on every rank."""
     tp = run.parallel.tp
-    entries = m.cache()
     pairs = pairs_of(run, selected(run, m.indexer, float(m.window or np.inf)))
     flops = attention_flops(m.heads, m.nope + m.rope, m.v, pairs)
     if not run.convention.expand_latent:
         again = run.local(lambda s: s.sequences * s.past) * 2 * m.kv_rank * m.heads * (m.nope + m.v)
         flops = np.minimum(flops + again, attention_flops(m.heads, m.kv_rank + m.rope, m.kv_rank, pairs))
-    moved: Numeric = 0.0 * run.tokens
-    if entries:
-        moved = traffic(run, entries[0])
-        if m.indexer and run.convention.select:
-            each = entry_bytes(entries[0], run.precision) / run.parallel.dcp
-            limit = float(m.indexer.top_k)
-            moved = run.local(lambda s: s.sequences * each * (np.minimum(s.past, limit * s.new) + s.new))
-    if m.indexer and m.indexer.own and len(entries) > 1:
-        yield index(run, m.indexer, entries[-1])
+    if m.indexer and m.indexer.own and m.cached:
+        yield index(run, m.indexer, m.cache()[-1])
     act = 2.0 * run.tokens * m.heads * (m.kv_rank + m.rope + m.v) / tp
-    yield Op("scores", "attention", "attention", "bf16", flops * 1.0 / tp, kv_bytes=moved, act_bytes=act)
+    yield Op("scores", "attention", "attention", "bf16", flops * 1.0 / tp, kv_bytes=_latent_traffic(run, m), act_bytes=act)
+
+
+def _latent_traffic(run: Pass, m: LatentAttention) -> Numeric:
+    """Latents read and written; a layer that reads an earlier layer's writes none; a sparse one reads what it selects."""
+    if not m.cached:
+        return 0.0 * run.tokens
+    entry = m.model_copy(update={"keys": "own"}).cache()[0]
+    if m.keys == "own" and not (m.indexer and run.convention.select):
+        return traffic(run, entry)
+    each = entry_bytes(entry, run.precision) / run.parallel.dcp
+    limit = float(m.indexer.top_k) if m.indexer and run.convention.select else np.inf
+    written = 1.0 if m.keys == "own" else 0.0
+    return run.local(lambda s: s.sequences * each * (np.minimum(kept_entries(entry, s.past), limit * s.new) + written * s.new))
 
 
 def _compressed(run: Pass, m: CompressedAttention) -> Iterator[Op]:
@@ -149,3 +154,10 @@ def _recurrence(run: Pass, mixer: Any) -> Op:
         return Op("state", "recurrence", "recurrent", "fp32", 0.0 * run.tokens, kv_bytes=moved)
     flops = SCANS.get(mixer.kind, selective_scan_flops)(run.tokens, sum(states)) / run.parallel.tp
     return Op("state", "recurrence", "recurrent", "fp32", flops * 1.0, kv_bytes=moved)
+
+
+READERS: dict[type, Callable[[Pass, Any], Iterator[Op]]] = {
+    Attention: _attention,
+    LatentAttention: _latent,
+    CompressedAttention: _compressed,
+}

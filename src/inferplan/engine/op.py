@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,6 +16,7 @@ from inferplan.specs.parallel import Parallel
 from inferplan.specs.precision import Precision
 
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
+FEW = 8
 ACTIVATION_BYTES = {"fp8": 1.0, "int8": 1.0, "fp4": 0.5, "fp6": 0.75, "fp32": 4.0}
 
 
@@ -33,7 +34,7 @@ class Op:
     """One operator over all the layers that have it, on one rank.
 
     kind
-        matmul, experts, attention, indexer, recurrence, conv, lookup, elementwise, collective.
+        matmul, experts, attention_decode, attention_prefill, indexer, recurrence, conv, lookup, elementwise, head, collective.
     part
         what it belongs to (attention, mlp, experts ...).
     rate
@@ -118,6 +119,14 @@ class Pass:
     def tokens(self) -> Numeric:
         """New tokens of the busiest attention group."""
         return self.all_tokens * self.share
+
+    def phases(self) -> Iterator[tuple[str, Pass]]:
+        """The pass as attention kernels see it: sequences of few new tokens and prompts apart, where there are any."""
+        short = tuple(s for s in self.segments if np.all(np.asarray(s.new) <= FEW))
+        long = tuple(s for s in self.segments if s not in short)
+        for name, segments in (("decode", short), ("prefill", long)):
+            if segments:
+                yield name, replace(self, segments=segments)
 
     def local(self, each: Callable[[Segment], Numeric]) -> Numeric:
         """A sum over segments, as the busiest attention group sees it."""

@@ -112,6 +112,6 @@ def encoder(run: Pass, tower: Tower) -> Iterator[Op]:
         for m in block.mixers:
             if isinstance(m, Attention):
                 flops = attention_flops(m.heads, m.head_dim, m.value_dim, pairs) * 1.0
-                yield Op(f"{name}.scores", "attention", "attention", "bf16", flops).times(count)
+                yield Op(f"{name}.scores", "attention_prefill", "attention", "bf16", flops).times(count)
     for e in tower.extra:
         yield stem(run, e, positions)

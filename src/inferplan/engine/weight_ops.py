@@ -56,7 +56,7 @@ def head(run: Pass) -> list[Op]:
     moved = any_of(rows) * stored.bytes(table.rows, table.cols) / tp
     act = rows * (table.cols * run.width_of(rate) + 2.0 * table.rows / tp)
     gather = Wire("all_gather", rows * table.rows * 2.0 / tp, tp) if not run.parallel.single else None
-    return [Op("head", "matmul", "head", rate, flops, moved, act_bytes=act, wire=gather)]
+    return [Op("head", "head", "head", rate, flops, moved, act_bytes=act, wire=gather)]
 
 
 def positions_of(run: Pass, block: Block, w: Weight) -> Numeric:

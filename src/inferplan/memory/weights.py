@@ -46,6 +46,11 @@ def weight_bytes_by_part(model: Model, precision: Precision, *, mtp: bool = Fals
     return dict(_by_part(model, precision, mtp))
 
 
+def placed_bytes(model: Model, precision: Precision) -> list[tuple[str, tuple[int, ...], Weight, float]]:
+    """Each tensor with its block, the layers that hold it (none outside the layers) and its bytes over all of them."""
+    return [(name, layers, w, _bytes(model, precision, name, layers, w)) for name, layers, w in _placed(model)]
+
+
 def _placed(model: Model) -> list[tuple[str, tuple[int, ...], Weight]]:
     """Each tensor of one layer with the layers that hold it; tensors outside the layers with none."""
     found: list[tuple[str, tuple[int, ...], Weight]] = []

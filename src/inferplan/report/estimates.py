@@ -87,7 +87,7 @@ def why(e: Estimate) -> str:
     """What binds, against which ceiling."""
     lines = []
     for name, step in (("Prefill", e.prefill), ("Decode", e.decode)):
-        rates = {op.rate for op in step.ops if op.rate not in ("none", "fp32") and op.kind == "matmul"}
+        rates = {op.rate for op in step.ops if op.rate not in ("none", "fp32") and op.kind in ("matmul", "experts")}
         ridges = ", ".join(f"{significant(e.hardware.ridge(r))} ({e.hardware.computed_in(r)})" for r in sorted(rates, key=e.hardware.ridge))
         lines.append(
             f"{name} is {bound(step)}-bound: {significant(float(np.mean(step.intensity)))} FLOP/B; the ridge is at {ridges} FLOP/B."

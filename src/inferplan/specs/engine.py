@@ -25,7 +25,7 @@ from inferplan.specs.quantity import Quantity, Sourced, quantity, refusal
 Numeric = float | NDArray[Any]
 Policy = Literal["fraction-of-total", "static-fraction", "fraction-of-free", "rest", "cells", "ideal"]
 _LOOSE = Field(strict=False)
-_RELEASE = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d+)+|\d{1,3}(?=\s*$))")
+_RELEASE = re.compile(r"(?<![\d.-])\d{1,3}(?:\.\d+)+|\A\d{1,3}\Z")
 _MONTH = re.compile(r"(20\d\d)(?:[-_. ]?([01]\d))?")
 _UNTAGGED = re.compile(r"0\.1\.dev\d+")
 
@@ -37,7 +37,7 @@ def version_key(text: str) -> tuple[int, ...]:
     ((0, 6, 4), True)
     """
     found = _RELEASE.search(text)
-    return tuple(int(part) for part in found[1].split(".")) if found else ()
+    return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 
 class Rule(Record):
@@ -135,7 +135,8 @@ class Engine(Sourced):
         how it divides memory: a fraction of the total (vLLM), weights and cache as a static fraction (SGLang), a fraction of
         what is free once the engine is loaded (TensorRT-LLM), all the rest (TGI), cells for a stated context (llama.cpp).
     newest
-        the release that an unstated version means; `calendar` tells which one was current in a month.
+        the release that an unstated version means; `calendar` tells which one was current in a month, and `cores` which one's
+        rules hold for a release that was started with another core than its default (`0.8.3 V0`).
     """
 
     name: str
@@ -145,6 +146,7 @@ class Engine(Sourced):
     newest: str
     version: str = ""
     calendar: dict[str, str] = Field(default_factory=dict)
+    cores: dict[str, str] = Field(default_factory=dict)
     settings: dict[str, NumberRules] = Field(default_factory=dict)
     choices: dict[str, ChoiceRules] = Field(default_factory=dict)
     notes: Annotated[tuple[str, ...], _LOOSE] = ()
@@ -163,17 +165,21 @@ class Engine(Sourced):
         return self.model_copy(update={"version": self._release(version or "")})
 
     def _release(self, text: str) -> str:
-        generation = re.search(r"\bV([01])\b", text)
         release = self._dated(text)
-        if generation and self.name == "vllm":
-            return f"{release} V{generation[1]}"
-        return release
+        named = re.search(r"\bV[01]\b", text)
+        if named is None or named[0] not in self.cores or self._core(release) == named[0].lower():
+            return release
+        return self.cores[named[0]]
+
+    def _core(self, release: str) -> str:
+        rules = [rule for rule in self.choices.get("core", ()) if rule.holds(release, None)]
+        return rules[-1].choice if rules else ""
 
     def _dated(self, text: str) -> str:
         if _UNTAGGED.search(text):
             return self.newest
         if found := _RELEASE.search(text):
-            return found[1]
+            return found[0]
         if found := _MONTH.search(text):
             month = f"{found[1]}-{found[2] or '12'}"
             return next((self.calendar[m] for m in sorted(self.calendar, reverse=True) if m <= month), self.newest)
@@ -201,13 +207,6 @@ class Engine(Sourced):
         """A word of this release: which allocator, whether graphs count, what a printed figure means; '' where none is stated."""
         rules = [rule for rule in self.choices.get(name, ()) if rule.holds(self.version or self.newest, hardware)]
         return rules[-1].choice if rules else ""
-
-    @property
-    def generation(self) -> int:
-        """vLLM's first or second core; 1 for engines that have no such thing."""
-        if self.version.endswith(("V0", "V1")):
-            return int(self.version[-1])
-        return 0 if self.choice("core") == "v0" else 1
 
     def numbers(self) -> dict[str, Quantity]:
         """Every number by setting and place in its list."""
