@@ -157,22 +157,17 @@ def _value(value: Any) -> str:
 
 
 def cache_table(model: Model) -> Any:
-    """What each kind of layer keeps per sequence, at bf16."""
-    rows: list[tuple[Any, ...]] = []
+    """What each kind of layer keeps per sequence, at bf16; layers that keep the same are one row."""
+    merged: dict[tuple[str, str, str], int] = {}
     for row in (_cache(n, e, model) for n, e in model.cache()):
         per = f"{row['bytes_per_entry']:,.0f} B" + (f" per {row['tokens_per_entry']} tokens" if row["tokens_per_entry"] > 1 else "")
         keeps = f"{row['state_bytes']:,.0f} B state" if row["state_bytes"] else per
         limit = f"last {row['window']:,}" if row["window"] else f"{row['fixed_tokens']:,} fixed" if row["fixed_tokens"] else ""
-        rows.append((row["kind"], row["layers"], keeps, limit))
+        merged[(row["kind"], keeps, limit)] = merged.get((row["kind"], keeps, limit), 0) + row["layers"]
+    rows: list[tuple[Any, ...]] = [(kind, layers, keeps, limit) for (kind, keeps, limit), layers in merged.items()]
     bf16 = Precision.named("bf16")
-    rows.append(
-        (
-            "all layers",
-            len(model.order),
-            f"{kv_bytes_per_token(model, bf16):,.0f} B per token",
-            f"{kv_bytes_per_token_unbounded(model, bf16):,.0f} B beyond windows",
-        )
-    )
+    unbounded = f"{kv_bytes_per_token_unbounded(model, bf16):,.0f} B beyond windows"
+    rows.append(("all layers", len(model.order), f"{kv_bytes_per_token(model, bf16):,.0f} B per token", unbounded))
     state = state_bytes_per_sequence(model, bf16)
     if state:
         rows.append(("", "", f"{state:,.0f} B state per sequence", ""))
@@ -186,7 +181,7 @@ def weights_table(model: Model, c: Counts) -> Any:
         precision = Precision.named(name)
         size = weight_bytes(model, precision)
         rows.append((name, show(size, "B"), show(size, "B", binary=True), f"{8 * size / c.total:.2f}", precision.title))
-    return table(("Weights as", "GB", "GiB", "bits per parameter", ""), rows, right=(1, 2, 3))
+    return table(("Weights as", "decimal", "binary", "bits per parameter", ""), rows, right=(1, 2, 3))
 
 
 def rule_of_thumb(model: Model, c: Counts) -> list[str]:

@@ -1,0 +1,494 @@
+"""How engines keep caches: pages, blocks, groups of layers that share them, pools and cells. Knows no clock and not how much memory there is.
+
+All byte counts are of one rank. What a request takes is `fixed + per token`, rounded up to blocks; the ideal size is elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Literal
+
+import numpy as np
+
+from inferplan.engine.cache_bytes import entry_bytes, state_bytes
+from inferplan.errors import Unsupported
+from inferplan.formula import formula
+from inferplan.ops import Numeric
+from inferplan.specs.cache import CacheEntry
+from inferplan.specs.engine import Engine
+from inferplan.specs.mixers import LatentAttention, Mixer
+from inferplan.specs.model import Model
+from inferplan.specs.order import expand
+from inferplan.specs.parallel import ONE, Parallel
+from inferplan.specs.precision import Precision, named_format
+
+Kept = Literal["full", "window", "state"]
+_REPLICATED = ("mla", "index", "compressed")
+
+
+@formula("ceil(length / multiple) * multiple", unit="tokens")
+def padded(length: Numeric, multiple: Numeric) -> Numeric:
+    """A length rounded up to a multiple.
+
+    >>> float(padded(20000, 256))
+    20224.0
+    """
+    return np.ceil(length / multiple) * multiple
+
+
+@formula("maximum(kv_heads / tp, 1)", unit="", ref="each rank holds one head at least, so heads repeat where tp exceeds them")
+def heads_per_rank(kv_heads: Numeric, tp: Numeric) -> Numeric:
+    """KV heads that one tensor-parallel rank caches.
+
+    >>> float(heads_per_rank(8, 4)), float(heads_per_rank(2, 8))
+    (2.0, 1.0)
+    """
+    return np.maximum(kv_heads / tp, 1)
+
+
+@formula(
+    "align * ceil(state_page_bytes / (align * token_bytes))",
+    unit="tokens",
+    ref="the attention block is inflated until its page holds a recurrent state",
+)
+def inflated_block(state_page_bytes: Numeric, token_bytes: Numeric, align: Numeric) -> Numeric:
+    """Tokens of an attention block whose page is as large as one layer's recurrent state.
+
+    >>> float(inflated_block(3207168, 4096, 16))
+    784.0
+    """
+    return align * np.ceil(state_page_bytes / (align * token_bytes))
+
+
+@formula(
+    "ceil(minimum(window - 1 + chunk, length) / block) + 1",
+    unit="blocks",
+    ref="the window and the chunk being computed, and one block for where it begins",
+)
+def window_blocks(length: Numeric, window: Numeric, chunk: Numeric, block: Numeric) -> Numeric:
+    """Blocks that a windowed layer holds for a request of `length` tokens, prefilled in chunks.
+
+    >>> float(window_blocks(131072, 128, 1024, 16)), float(window_blocks(8192, 1024, 8192, 16))
+    (73.0, 513.0)
+    """
+    return np.ceil(np.minimum(window - 1 + chunk, length) / block) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class LayerKind:
+    """Layers of a rank that keep the same: bytes per token, a window, or a state of constant size with bytes per drafted token."""
+
+    kept: Kept
+    layers: int
+    token_bytes: Numeric = 0.0
+    window: int | None = None
+    state_bytes: Numeric = 0.0
+    draft_bytes: Numeric = 0.0
+    entry: tuple[CacheEntry, ...] = ()
+
+
+def layer_kinds(
+    model: Model, precision: Precision, parallel: Parallel = ONE, engine: Engine | None = None, *,
+    layers: Iterable[int] | None = None, draft_tokens: int = 0, latent: str | None = None,
+) -> list[LayerKind]:  # fmt: skip
+    """What the layers of one rank keep, by kind; `layers` names those of a pipeline stage, else all.
+
+    With `draft_tokens` the attention layers of the model's own prediction modules are cached as well.
+    """
+    names = list(model.order) if layers is None else [model.order[i] for i in layers]
+    if draft_tokens and model.mtp and (layers is None or len(model.order) - 1 in layers):
+        names += [n for n in expand(model.mtp.layers) if model.blocks[n].mixers] * model.mtp.modules
+    own = _for_engine(model, precision, engine)
+    how = latent or (engine.choice("latent") if engine else "")
+    found: dict[object, LayerKind] = {}
+    for name in dict.fromkeys(names):
+        for mixer in model.blocks[name].mixers:
+            for kind in _kinds(mixer, model, own, parallel, engine, how):
+                key = (kind.kept, kind.window, kind.entry)
+                seen = found.get(key)
+                found[key] = replace(kind, layers=names.count(name) + (seen.layers if seen else 0))
+    return list(found.values())
+
+
+def _for_engine(model: Model, precision: Precision, engine: Engine | None) -> Precision:
+    """The precision with the layout an engine has for sparse latents in 8 bit."""
+    sparse = any(e.kind == "index" for _, e in model.cache()) and any(e.kind == "mla" for _, e in model.cache())
+    wanted = engine.choice("sparse_latent_format") if engine else ""
+    if sparse and wanted and precision.kv.bits == 8 and precision.kv.name != wanted:
+        return precision.with_kv(wanted)
+    return precision
+
+
+def _kinds(
+    mixer: Mixer, model: Model, precision: Precision, parallel: Parallel, engine: Engine | None, latent: str
+) -> list[LayerKind]:
+    entries = _expanded(mixer) if latent == "expanded" and isinstance(mixer, LatentAttention) else mixer.cache()
+    states = tuple(e for e in entries if e.states)
+    found = [_state_kind(mixer, e, model, precision, parallel, engine) for e in states]
+    grows: dict[int | None, list[CacheEntry]] = {}
+    for e in entries:
+        if e.k_elements and not _uncounted(e, engine):
+            grows.setdefault(_window(e, engine), []).append(e)
+    for window, group in grows.items():
+        size = sum((_token_bytes(e, precision, parallel) for e in group), 0.0)
+        found.append(LayerKind("full" if window is None else "window", 1, size, window, entry=tuple(group)))
+    return found
+
+
+def _uncounted(entry: CacheEntry, engine: Engine | None) -> bool:
+    """Cross attention whose length is not known, unless the engine pages it like any other."""
+    return entry.kind == "cross" and entry.fixed_tokens is None and (engine is None or engine.choice("cross") != "paged")
+
+
+def _window(entry: CacheEntry, engine: Engine | None) -> int | None:
+    if entry.kind == "chunked" and engine is not None and engine.choice("chunked") == "full":
+        return None
+    return entry.fixed_tokens or entry.window
+
+
+def _token_bytes(entry: CacheEntry, precision: Precision, parallel: Parallel) -> Numeric:
+    """Bytes one token adds to one layer of one rank; latents lie on every rank whole."""
+    whole = entry_bytes(entry, precision) / entry.every
+    if entry.kind in _REPLICATED or entry.rope_elements or not entry.head_dim:
+        return whole
+    kv_heads = entry.k_elements / entry.head_dim
+    return whole / kv_heads * heads_per_rank(kv_heads, parallel.tp)
+
+
+def _state_kind(
+    mixer: Mixer, entry: CacheEntry, model: Model, precision: Precision, parallel: Parallel, engine: Engine | None
+) -> LayerKind:
+    fixed = engine.choice("state_format") if engine else ""
+    states = tuple(replace(s, dtype=fixed) for s in entry.states) if fixed else entry.states
+    conv = tuple(s for s in states if s.name == "conv")
+    kernel = getattr(mixer, "conv", 0)
+    drafted = state_bytes(replace(entry, states=conv), precision, model.dtype) / max(kernel - 1, 1) if kernel else 0.0
+    size = state_bytes(replace(entry, states=states), precision, model.dtype)
+    return LayerKind("state", 1, state_bytes=size / parallel.tp, draft_bytes=drafted / parallel.tp, entry=(entry,))
+
+
+def _expanded(mixer: LatentAttention) -> list[CacheEntry]:
+    """Keys and values per head of latent attention, for engines that do not keep the latent."""
+    dim = mixer.nope + mixer.rope
+    return [CacheEntry("full", mixer.heads * dim, mixer.heads * mixer.v, dim)]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Layer kinds in a block allocator: `groups` groups of layers with `block` tokens per page, or `state_blocks` pages per request."""
+
+    kind: LayerKind
+    groups: int
+    block: Numeric
+    state_blocks: Numeric = 0
+
+    def blocks(self, length: Numeric, chunk: Numeric) -> Numeric:
+        """Blocks one request of `length` tokens takes in all groups of this kind."""
+        if self.kind.kept == "state":
+            return self.groups * self.state_blocks + 0 * length
+        if self.kind.window is not None:
+            return self.groups * window_blocks(length, self.kind.window, chunk, self.block)
+        return self.groups * np.ceil(length / self.block)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPaging:
+    """One pool of equal blocks. A block id costs `block_bytes`: a page in each of the layers of one group.
+
+    printed
+        what the engine prints as tokens: `blocks` spread evenly over the groups, or `concurrency` times the longest request.
+    round_up
+        blocks are rounded up, as where a fraction of free memory is asked for.
+    """
+
+    groups: tuple[Group, ...]
+    block_bytes: Numeric
+    printed: str = "blocks"
+    round_up: bool = False
+    padding_layers: int = 0
+
+    def blocks(self, available_bytes: Numeric) -> Numeric:
+        """Blocks that the memory yields, never below zero."""
+        count = np.asarray(available_bytes, dtype=float) / self.block_bytes
+        return np.maximum(np.ceil(count) if self.round_up else np.floor(count), 0)
+
+    def request_blocks(self, length: Numeric, chunk: Numeric) -> Numeric:
+        """Blocks that one request of `length` tokens takes."""
+        return sum((g.blocks(length, chunk) for g in self.groups), 0.0 * length)
+
+    def concurrency(self, blocks: Numeric, length: Numeric, chunk: Numeric) -> Numeric:
+        """Requests of `length` tokens that the blocks hold at once."""
+        return blocks / self.request_blocks(length, chunk)
+
+    def tokens(self, blocks: Numeric, length: Numeric, chunk: Numeric) -> Numeric:
+        """The printed number of tokens."""
+        if self.printed == "concurrency":
+            return np.floor(self.concurrency(blocks, length, chunk) * length)
+        paged = [g.block for g in self.groups if g.kind.kept != "state"]
+        if not paged:
+            return 0.0 * blocks
+        return blocks // sum(g.groups for g in self.groups) * reduce(np.minimum, paged)
+
+    def request_bytes(self, length: Numeric, chunk: Numeric) -> Numeric:
+        """Bytes reserved for one request of `length` tokens."""
+        return self.request_blocks(length, chunk) * self.block_bytes
+
+    @property
+    def token_bytes(self) -> Numeric:
+        """Bytes that one more token of a long request costs."""
+        growing = [g for g in self.groups if g.kind.kept == "full"]
+        return sum((g.groups * self.block_bytes / g.block for g in growing), 0.0)
+
+    def fixed_bytes(self, length: Numeric, chunk: Numeric) -> Numeric:
+        """Bytes of a request of `length` tokens that do not grow: windows and states."""
+        fixed = [g for g in self.groups if g.kind.kept != "full"]
+        return sum((g.blocks(length, chunk) * self.block_bytes for g in fixed), 0.0)
+
+    def state_limit(self, blocks: Numeric) -> Numeric:
+        """Sequences for which the pool has a state block; infinite without states."""
+        has = any(g.kind.kept == "state" for g in self.groups)
+        return blocks if has else np.inf + 0 * blocks
+
+    def longest(self, blocks: Numeric, chunk: Numeric) -> Numeric:
+        """The longest single request that the blocks hold."""
+        return _longest(lambda length: self.request_blocks(length, chunk), blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPaging:
+    """Token pools (SGLang): one for full layers, one for windows with `window_share` tokens for each of them, one for states."""
+
+    full_bytes: Numeric
+    window_bytes: Numeric
+    state_bytes: Numeric
+    page: Numeric
+    window: int | None = None
+    window_share: float = 1.0
+    state_share: float = 0.0
+
+    @property
+    def block_bytes(self) -> Numeric:
+        """Bytes of one page of tokens in all pools."""
+        return self.page * self._bytes
+
+    @property
+    def _bytes(self) -> Numeric:
+        return self.full_bytes + self.window_share * self.window_bytes
+
+    def blocks(self, available_bytes: Numeric) -> Numeric:
+        """Pages of the full pool."""
+        left = np.asarray(available_bytes, dtype=float) / (1 + self.state_share * (np.asarray(self.state_bytes) > 0))
+        return np.maximum(np.floor(np.floor(left / self._bytes) / self.page), 0)
+
+    def tokens(self, blocks: Numeric, length: Numeric, chunk: Numeric) -> Numeric:
+        """Tokens of the full pool, as printed."""
+        return blocks * self.page + 0 * length
+
+    def window_tokens(self, blocks: Numeric) -> Numeric:
+        """Tokens of the window pool."""
+        return np.floor(blocks * self.page * self.window_share)
+
+    def concurrency(self, blocks: Numeric, length: Numeric, chunk: Numeric) -> Numeric:
+        """Requests of `length` tokens that both pools hold at once."""
+        whole = blocks * self.page / padded(length, self.page)
+        if self.window is None:
+            return whole
+        return np.minimum(whole, self.window_tokens(blocks) / padded(np.minimum(self.window + chunk, length), self.page))
+
+    def request_bytes(self, length: Numeric, chunk: Numeric) -> Numeric:
+        """Bytes of one request of `length` tokens."""
+        return padded(length, self.page) * self.full_bytes + self.fixed_bytes(length, chunk)
+
+    @property
+    def token_bytes(self) -> Numeric:
+        """Bytes that one more token of a long request costs."""
+        return self.full_bytes
+
+    def fixed_bytes(self, length: Numeric, chunk: Numeric) -> Numeric:
+        """Bytes that do not grow with a long request."""
+        if self.window is None:
+            return self.state_bytes + 0.0 * length
+        return padded(np.minimum(self.window + chunk, length), self.page) * self.window_bytes + self.state_bytes
+
+    def state_limit(self, blocks: Numeric) -> Numeric:
+        """Sequences for which the state pool has room; infinite without states."""
+        if not np.any(self.state_bytes):
+            return np.inf + 0 * blocks
+        return np.floor(blocks * self.block_bytes * self.state_share / self.state_bytes)
+
+    def longest(self, blocks: Numeric, chunk: Numeric) -> Numeric:
+        """The longest single request."""
+        return _longest(lambda length: 1 / np.maximum(self.concurrency(1e9, length, chunk), 1e-300) * 1e9, blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class CellPaging:
+    """Cells laid out at start (llama.cpp): each slot has all cells of its context, windows theirs, states one per slot."""
+
+    kinds: tuple[LayerKind, ...]
+    multiple: Numeric
+
+    def kind_bytes(self, kind: LayerKind, length: Numeric, chunk: Numeric) -> Numeric:
+        """Bytes of one kind of layers for one slot of `length` tokens, evaluated `chunk` tokens at a time."""
+        if kind.kept == "state":
+            return kind.layers * kind.state_bytes + 0 * length
+        if kind.window is None:
+            return kind.layers * padded(length, self.multiple) * kind.token_bytes
+        cells = np.minimum(padded(length, self.multiple), padded(kind.window + chunk, self.multiple))
+        return kind.layers * cells * kind.token_bytes
+
+    def request_bytes(self, length: Numeric, chunk: Numeric) -> Numeric:
+        """Bytes of one slot of `length` tokens."""
+        return sum((self.kind_bytes(k, length, chunk) for k in self.kinds), 0.0 * length)
+
+    @property
+    def block_bytes(self) -> Numeric:
+        """Bytes of one cell multiple of the layers that grow."""
+        return self.multiple * self.token_bytes
+
+    @property
+    def token_bytes(self) -> Numeric:
+        """Bytes that one more token of a long context costs."""
+        return sum((k.layers * k.token_bytes for k in self.kinds if k.kept == "full"), 0.0)
+
+    def fixed_bytes(self, length: Numeric, chunk: Numeric) -> Numeric:
+        """Bytes that do not grow."""
+        return sum((self.kind_bytes(k, length, chunk) for k in self.kinds if k.kept != "full"), 0.0 * length)
+
+    def blocks(self, available_bytes: Numeric) -> Numeric:
+        """Cell multiples that the memory yields."""
+        return np.maximum(np.floor(np.asarray(available_bytes, dtype=float) / np.maximum(self.block_bytes, 1)), 0)
+
+    def concurrency(self, blocks: Numeric, length: Numeric, chunk: Numeric) -> Numeric:
+        """Slots of `length` tokens that the memory holds."""
+        return blocks * self.block_bytes / np.maximum(self.request_bytes(length, chunk), 1)
+
+    def tokens(self, blocks: Numeric, length: Numeric, chunk: Numeric) -> Numeric:
+        """Tokens of all slots that the memory holds."""
+        return np.floor(self.concurrency(blocks, length, chunk)) * length
+
+    def state_limit(self, blocks: Numeric) -> Numeric:
+        """States lie within the slots: no limit of their own."""
+        return np.inf + 0 * blocks
+
+    def longest(self, blocks: Numeric, chunk: Numeric) -> Numeric:
+        """The longest context of one slot."""
+        return _longest(lambda length: self.request_bytes(length, chunk), blocks * self.block_bytes)
+
+
+Paging = BlockPaging | PoolPaging | CellPaging
+
+
+def _longest(need: object, have: Numeric) -> Numeric:
+    """The largest length whose need, which never falls, is at most what is there: by bisection up to 2**31 tokens."""
+    low = np.zeros(np.shape(have))
+    high = low + 2.0**31
+    for _ in range(32):
+        middle = np.floor((low + high) / 2)
+        fits = need(middle) <= have  # type: ignore[operator]
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+    return low
+
+
+def paging(
+    model: Model, precision: Precision, engine: Engine, parallel: Parallel = ONE, *, block_size: Numeric | None = None,
+    layers: Iterable[int] | None = None, draft_tokens: int = 0, prefix_caching: bool | None = None, latent: str | None = None,
+) -> Paging:  # fmt: skip
+    """How an engine of one release keeps the caches of a model on one rank.
+
+    >>> from inferplan.readers.opening import open_model
+    >>> gemma = open_model("gemma-3-27b").model
+    >>> pages = paging(gemma, Precision.named("bf16"), Engine.find("vllm", "0.19.0"))
+    >>> blocks = pages.blocks(19.53 * 2**30)
+    >>> sum(g.groups for g in pages.groups), float(round(pages.concurrency(blocks, 8192, 8192), 2))
+    (7, 4.46)
+    """
+    kinds = layer_kinds(model, precision, parallel, engine, layers=layers, draft_tokens=draft_tokens, latent=latent)
+    block = engine.number_or("block_size", 1) if block_size is None else block_size
+    if engine.policy == "cells":
+        windows = kinds if engine.choice("windows") == "own-cells" else _all_full(kinds)
+        return CellPaging(tuple(windows), engine.number("cell_multiple"))
+    if engine.policy == "static-fraction":
+        return _pools(kinds, engine, block)
+    if engine.choice("allocator") != "groups" or any(e.kind == "compressed" for _, e in model.cache()):
+        kinds = _all_full(kinds) if engine.choice("allocator") != "groups" else kinds
+    states = _state_blocks(engine, draft_tokens, prefix_caching)
+    return block_paging(kinds, engine, block * parallel.dcp, parallel.dcp, states=states, draft_tokens=draft_tokens)
+
+
+def _state_blocks(engine: Engine, draft_tokens: int, prefix_caching: bool | None) -> Numeric:
+    """State blocks per request and group: one, a second with prefix caching, and one for each drafted token."""
+    plain = engine.number_or("state_blocks", 1)
+    if prefix_caching is not None:
+        plain = 2.0 if prefix_caching else 1.0
+    return plain + draft_tokens
+
+
+def _all_full(kinds: Sequence[LayerKind]) -> list[LayerKind]:
+    return [replace(k, kept="full", window=None) if k.kept == "window" else k for k in kinds]
+
+
+def _pools(kinds: Sequence[LayerKind], engine: Engine, block: Numeric) -> PoolPaging:
+    def total(kept: str) -> Numeric:
+        return sum((k.layers * k.token_bytes for k in kinds if k.kept == kept), 0.0)
+
+    windows = [k.window for k in kinds if k.window is not None]
+    own = bool(windows) and engine.choice("windows") == "own-pool" and any(k.kept == "full" for k in kinds)
+    states = sum((k.layers * k.state_bytes for k in kinds if k.kept == "state"), 0.0)
+    full = total("full") + (0.0 if own else total("window"))
+    share = float(engine.number_or("window_share", 1.0))
+    return PoolPaging(
+        full, total("window") if own else 0.0, states, block, max(w for w in windows if w) if own else None, share,
+        float(engine.number_or("state_share", 0.0)) if np.any(states) else 0.0,
+    )  # fmt: skip
+
+
+def block_paging(
+    kinds: Sequence[LayerKind], engine: Engine, block: Numeric, interleave: Numeric = 1, *, states: Numeric = 1, draft_tokens: int = 0
+) -> BlockPaging:
+    """Layers in one pool of blocks: alone, or as groups of equal size where kinds differ. `interleave` ranks share a block's tokens."""
+    if not kinds:
+        raise Unsupported("the model keeps no cache, so there is nothing to page")
+    printed, up = engine.choice("printed_tokens") or "blocks", engine.policy == "fraction-of-free"
+    if all(k.kept == "full" for k in kinds):
+        size = sum((k.layers * k.token_bytes for k in kinds), 0.0)
+        whole = LayerKind("full", 1, size)
+        return BlockPaging((Group(whole, 1, block),), block * size / interleave, printed, up)
+    page, sizes = _equal_pages(kinds, engine, block, interleave, draft_tokens)
+    per_group = _group_layers([k.layers for k in kinds], float(engine.number_or("group_slack", 1.25)))
+    groups = tuple(Group(k, -(-k.layers // per_group), size, states) for k, size in zip(kinds, sizes, strict=True))
+    spare = per_group * sum(g.groups for g in groups) - sum(k.layers for k in kinds)
+    return BlockPaging(groups, page * per_group, printed, up, spare)
+
+
+def _group_layers(counts: Sequence[int], slack: float) -> int:
+    """Layers per group: those of the rarest kind, unless the most frequent one is barely larger.
+
+    >>> _group_layers([52, 10], 1.25), _group_layers([13, 12], 1.25), _group_layers([12], 1.25)
+    (10, 13, 12)
+    """
+    fewest, most = min(counts), max(counts)
+    return most if most < slack * fewest else fewest
+
+
+def _equal_pages(
+    kinds: Sequence[LayerKind], engine: Engine, block: Numeric, interleave: Numeric, draft_tokens: int
+) -> tuple[Numeric, list[Numeric]]:
+    """Bytes of the common page, and the tokens of a block of each kind: smaller pages take more tokens until they are equal."""
+    held = [k for k in kinds if k.kept != "state"]
+    states = [k.state_bytes + draft_tokens * k.draft_bytes for k in kinds if k.kept == "state"]
+    if states and held:
+        align = engine.number_or("state_align_tokens", 16)
+        needed = inflated_block(reduce(np.maximum, states), reduce(np.maximum, [k.token_bytes for k in held]), align)
+        block = np.maximum(block, needed)
+    pages = [block * k.token_bytes / interleave for k in held]
+    page = reduce(np.maximum, [*pages, *([] if held else states)])
+    return page, [block if k.kept == "state" else page / k.token_bytes * interleave for k in kinds]
+
+
+__all__ = [
+    "BlockPaging", "CellPaging", "Group", "LayerKind", "Paging", "PoolPaging", "block_paging", "heads_per_rank", "inflated_block",
+    "layer_kinds", "named_format", "padded", "paging", "window_blocks",
+]  # fmt: skip

@@ -1,0 +1,362 @@
+"""How near kernels, links and engines come to the sheet: a calibration file, and what it says of a kernel on a class of parts.
+
+Knows no operator's work and no model. Peaks and bandwidths stay where they are, in the hardware files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol, Self
+
+import numpy as np
+from pydantic import BeforeValidator, Field
+
+from inferplan import units
+from inferplan.errors import NotFound, SpecError, Unsupported, shown
+from inferplan.ops import Numeric
+from inferplan.roofline.optime import IDEAL, Basis, Kernel, kernel_s
+from inferplan.specs.base import Record, Spec
+from inferplan.specs.catalog import normalise, search_path
+from inferplan.specs.document import load_yaml, resolve
+from inferplan.specs.hardware import Accelerator
+from inferplan.specs.quantity import Source, refusal
+
+FOLDER = "calibration"
+ALIASES = {"head": "matmul", "attention": "attention_decode"}
+SIBLINGS = {
+    "bf16": (),
+    "fp32": ("bf16",),
+    "fp8": ("fp8-block", "bf16"),
+    "fp8-block": ("fp8", "bf16"),
+    "int8": ("fp8", "bf16"),
+    "nvfp4": ("mxfp4-mxfp8", "fp8", "bf16"),
+    "mxfp4-mxfp8": ("nvfp4", "fp8-block", "fp8", "bf16"),
+    "int8-weight-only": ("int4-weight-only", "bf16"),
+    "int4-weight-only": ("mxfp4-weight-only", "int8-weight-only", "bf16"),
+    "mxfp4-weight-only": ("int4-weight-only", "int8-weight-only", "bf16"),
+}
+
+
+def _seconds(raw: Any) -> Any:
+    """Seconds from a text with its unit; zero may be written `0 s`."""
+    if not isinstance(raw, str):
+        raise refusal(SpecError("needs a time with its unit, like '4.2 us'", value=raw if isinstance(raw, (int, float)) else None))
+    try:
+        return units.parse(raw, "s")
+    except SpecError as e:
+        raise refusal(e) from None
+
+
+def _sharpness(raw: Any) -> Any:
+    return float("inf") if raw == "max" else raw
+
+
+Share = Annotated[float, Field(gt=0, le=1)]
+Time = Annotated[float, BeforeValidator(_seconds)]
+Stated = Literal["measured", "inherited", "assumed"]
+
+
+class Fitted(Record):
+    """What was fitted, or is assumed, for one kernel on one class of parts.
+
+    `rows` and `error` say how many measurements stand behind it and their median distance from the fit, as a share;
+    `held_out` is the same for parts that the fit had not seen.
+    """
+
+    eff_flops: Share = 1.0
+    eff_bandwidth: Share
+    launch: Time
+    basis: Stated
+    rows: int | None = None
+    error: float | None = None
+    held_out: float | None = None
+    note: str | None = None
+
+
+class Entry(Fitted):
+    """The numbers of a class, and those of single engines' kernels where they were measured apart."""
+
+    engines: dict[str, Fitted] = Field(default_factory=dict)
+
+
+class LinkRate(Record):
+    """What collectives reach on a link.
+
+    eff, eff_switch
+        share of the one-way bandwidth in exchanges between devices, and in reductions inside the switch.
+    base, hop
+        start-up of a library's collective, and what each further rank of a ring adds.
+    one_shot
+        start-up of the single kernel in which engines reduce short messages; absent where they do not.
+    ranks
+        the most ranks that `one_shot` serves.
+    """
+
+    eff: Share = 1.0
+    eff_switch: Share | None = None
+    base: Time = 0.0
+    hop: Time = 0.0
+    one_shot: Time | None = None
+    ranks: int | None = None
+    basis: Stated = "assumed"
+    rows: int | None = None
+    error: float | None = None
+    held_out: float | None = None
+    note: str | None = None
+
+
+class Overhead(Record):
+    """What an engine and its host add to a step: per step, per layer, and per sequence in it."""
+
+    per_step: Time = 0.0
+    per_layer: Time = 0.0
+    per_sequence: Time = 0.0
+    basis: Stated = "assumed"
+    note: str | None = None
+
+
+class Operator(Protocol):
+    """An operator as `op_time` sees it: its kind, number type, work and launches."""
+
+    @property
+    def kind(self) -> str: ...  # noqa: D102
+    @property
+    def rate(self) -> str: ...  # noqa: D102
+    @property
+    def flops(self) -> Numeric: ...  # noqa: D102
+    @property
+    def weight_bytes(self) -> Numeric: ...  # noqa: D102
+    @property
+    def kv_bytes(self) -> Numeric: ...  # noqa: D102
+    @property
+    def act_bytes(self) -> Numeric: ...  # noqa: D102
+    @property
+    def count(self) -> int: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An entry with the level of the calibration it came from."""
+
+    fitted: Fitted
+    origin: str
+    exact: bool
+
+
+Sharpness = Annotated[float, BeforeValidator(_sharpness), Field(ge=1, allow_inf_nan=True)]
+
+
+class Efficiency(Spec):
+    """A calibration: kernels by kind, number format and class of parts; links; engines.
+
+    >>> Efficiency.ideal().kernel("matmul", "bf16", "nvidia-hopper").eff_flops
+    1.0
+    >>> Efficiency.default().kernel("matmul", "bf16", "nvidia-hopper").basis
+    'measured'
+    """
+
+    name: str
+    title: str = ""
+    base: str | None = None
+    include: tuple[str, ...] = Field(default=(), strict=False)
+    sources: dict[str, Source] = Field(default_factory=dict)
+    sharpness: dict[str, Sharpness] = Field(default_factory=dict)
+    kernels: dict[str, dict[str, dict[str, Entry]]] = Field(default_factory=dict)
+    links: dict[str, LinkRate] = Field(default_factory=dict)
+    engines: dict[str, Overhead] = Field(default_factory=dict)
+
+    @classmethod
+    def ideal(cls) -> Efficiency:
+        """Efficiency 1, no start-up, no overhead: with it every time is a floor."""
+        return _ideal()
+
+    @classmethod
+    def default(cls) -> Efficiency:
+        """The calibration that is shipped."""
+        return _shipped(_default_path())
+
+    @classmethod
+    def load(cls, path: Any) -> Self:
+        """The calibration that a text means: `ideal`, `default`, or the path of a file.
+
+        A file may state only what it changes, with `base: default`; a section's entries then replace those of the same name.
+        """
+        if isinstance(path, str) and path in ("ideal", "default"):
+            return cls.ideal() if path == "ideal" else cls.default()  # type: ignore[return-value]
+        return cls.from_mapping(_read(resolve(path)), file=path)
+
+    @property
+    def is_ideal(self) -> bool:
+        """Whether this is the calibration of floors."""
+        return self.name == "ideal"
+
+    def kernel(
+        self, kind: str, rate: str, architecture: str, *, stored: str | None = None, engine: str | None = None, part: str | None = None
+    ) -> Kernel:
+        """What a kernel reaches.
+
+        kind
+            matmul, experts, attention_decode, attention_prefill, indexer, recurrence, conv, lookup, elementwise, head.
+        rate, stored
+            the number type it multiplies in on this part, and the format its weights (for attention its cache) are stored in.
+        architecture, part, engine
+            class of the part, and, where they are known, its catalog name and the engine, whose own entries go first.
+
+        Looks on the part, its class, its vendor, then in general; on each level for the format itself, then for its nearest kin.
+        Raises Unsupported for a kind that the calibration does not know.
+        """
+        kind = ALIASES.get(kind, kind)
+        if self.is_ideal:
+            return IDEAL
+        if kind not in self.kernels:
+            raise Unsupported(f"the calibration '{self.name}' has no kernels of kind '{shown(kind)}'; it has {', '.join(self.kernels)}")
+        found = next(self._entries(kind, variant(kind, rate, stored), architecture, part), None)
+        if found is None:
+            raise Unsupported(f"the calibration '{self.name}' has nothing on {kind} in {rate} for {architecture}, nor in general")
+        return self._as_kernel(kind, found, engine)
+
+    def _entries(self, kind: str, wanted: str, architecture: str, part: str | None) -> Iterator[_Found]:
+        table = self.kernels[kind]
+        chain = [name for name in (wanted, *SIBLINGS.get(wanted, ()), "any") if name in table]
+        levels = [level for level in (part, architecture, architecture.split("-")[0], "default") if level]
+        for level in levels:
+            for name in chain:
+                if level in table[name]:
+                    own = level in (part, architecture) and name in (wanted, "any")
+                    yield _Found(table[name][level], f"{kind}.{name}.{level}", own)
+
+    def _as_kernel(self, kind: str, found: _Found, engine: str | None) -> Kernel:
+        entry, origin = found.fitted, found.origin
+        if engine and isinstance(entry, Entry) and engine in entry.engines:
+            entry, origin = entry.engines[engine], f"{origin}.{engine}"
+        basis: Basis = entry.basis if found.exact or entry.basis == "assumed" else "inherited"
+        return Kernel(entry.eff_flops, entry.eff_bandwidth, entry.launch, self.sharpness.get(kind, np.inf), basis, origin)
+
+    def op_time(self, op: Operator, hardware: Accelerator, *, stored: str | None = None, engine: str | None = None) -> Numeric:
+        """Seconds of an operator on a part, without its collectives. All its bytes count: weights, cache and activations."""
+        rate = "none" if op.rate == "none" else hardware.computed_in(op.rate)
+        peak = np.inf if rate == "none" else hardware.peak_flops_per_s(op.rate)
+        kernel = self.kernel(op.kind, rate, hardware.architecture, stored=stored, engine=engine, part=hardware.name)
+        moved = op.weight_bytes + op.kv_bytes + op.act_bytes
+        return kernel_s(op.flops, moved, op.count, peak, hardware.bandwidth_bytes_per_s, kernel)
+
+    def link(self, name: str, kind: str) -> LinkRate:
+        """What collectives reach on a link: by its name, by its kind (switch, mesh, torus, host, network), or in general."""
+        if self.is_ideal:
+            return _IDEAL_LINK
+        found = next((self.links[key] for key in (name, kind, "default") if key in self.links), None)
+        if found is None:
+            raise Unsupported(f"the calibration '{self.name}' has nothing on the link '{shown(name)}', nor on links in general")
+        return found
+
+    def overhead(self, engine: str) -> Overhead:
+        """What an engine adds to a step; `default` where it has no entry of its own."""
+        if self.is_ideal:
+            return Overhead()
+        return self.engines.get(normalise(engine)) or self.engines.get("default") or Overhead()
+
+    def step_overhead_s(self, engine: str, layers: int, sequences: Numeric) -> Numeric:
+        """Seconds that engine and host add to one step of `layers` layers over `sequences` sequences.
+
+        >>> float(Efficiency.ideal().step_overhead_s("vllm", 32, 8))
+        0.0
+        """
+        own = self.overhead(engine)
+        return own.per_step + layers * own.per_layer + np.asarray(sequences) * own.per_sequence
+
+
+_IDEAL_LINK = LinkRate(eff_switch=1.0, one_shot="0 s")  # type: ignore[arg-type]
+
+
+def variant(kind: str, rate: str, stored: str | None = None) -> str:
+    """The kernel variant that a number type and a stored format mean, as calibrations name it.
+
+    >>> variant("matmul", "fp16"), variant("matmul", "bf16", "awq-int4"), variant("experts", "fp8", "fp8-block")
+    ('bf16', 'int4-weight-only', 'fp8-block')
+    >>> variant("attention_decode", "bf16", "fp8"), variant("experts", "bf16", "mxfp4"), variant("matmul", "fp4")
+    ('fp8', 'mxfp4-weight-only', 'nvfp4')
+    """
+    held = normalise(stored or "")
+    if kind.startswith("attention") or kind == "indexer":
+        return "fp8" if rate == "fp8" or _bits(held) == 8 else "bf16"
+    if rate in ("bf16", "fp16"):
+        return _weight_only(held)
+    if rate in ("fp8", "mxfp8"):
+        return "mxfp4-mxfp8" if _bits(held) == 4 else "fp8-block" if re.search("block|128x128|deepseek|mxfp8", held) else "fp8"
+    return {"fp4": "nvfp4", "nvfp4": "nvfp4", "mxfp4": "nvfp4", "int8": "int8", "fp32": "fp32", "tf32": "fp32"}.get(rate, "bf16")
+
+
+def _weight_only(held: str) -> str:
+    bits = _bits(held)
+    if bits >= 16:
+        return "bf16"
+    if bits > 4:
+        return "int8-weight-only"
+    return "mxfp4-weight-only" if "fp4" in held and "bnb" not in held else "int4-weight-only"
+
+
+_WIDTH = re.compile(r"(?:int|fp|float|nf|i?q|w|kv|tq|fp8-|-)(\d{1,2})(?!\d)|(\d)-?bit")
+
+
+def _bits(held: str) -> int:
+    """The width that a format's name states, 16 where it states none: int4, w4a16, q4-k, nvfp4, fp8-block, bnb-4bit."""
+    if re.search("awq|gptq|hqq|nf4", held):
+        return 8 if re.search("int8|8bit|w8", held) else 4
+    if "e4m3" in held or "e5m2" in held:
+        return 8
+    found = _WIDTH.search(held)
+    return int(found[1] or found[2]) if found else 16
+
+
+@cache
+def _ideal() -> Efficiency:
+    return Efficiency(name="ideal", title="efficiency 1, no overhead")
+
+
+def _default_path() -> Path:
+    for root in search_path():
+        if (path := root / FOLDER / "default.yaml").is_file():
+            return path
+    raise NotFound(f"no {FOLDER}/default.yaml on the search path")
+
+
+@cache
+def _shipped(path: Path) -> Efficiency:
+    return Efficiency.from_mapping(_read(path), file=path)
+
+
+def _read(path: Path, depth: int = 0) -> dict[str, Any]:
+    """A calibration's mapping over those it includes (files of its own folder) and over the one it is based on."""
+    if depth > 4:
+        raise SpecError("includes files more than four deep", file=path, field="include")
+    own = load_yaml(path)
+    below: list[dict[str, Any]] = []
+    if own.get("base") == "default":
+        below.append(_read(_default_path(), depth + 1))
+    elif own.get("base") is not None:
+        raise SpecError("must be 'default', the only calibration that others build on", file=path, field="base", value=own["base"])
+    below += [_read(path.parent / _file_name(name, path), depth + 1) for name in own.get("include") or ()]
+    merged: dict[str, Any] = {}
+    for layer in (*below, own):
+        merged = _over(merged, layer)
+    return merged
+
+
+def _file_name(name: Any, path: Path) -> str:
+    if not isinstance(name, str) or Path(name).name != name:
+        raise SpecError("must name a file of the same folder", file=path, field="include", value=name)
+    return name
+
+
+def _over(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
+    """One mapping over another, key by key; a leaf entry, which states a basis, replaces the lower one as a whole."""
+    merged = dict(low)
+    for key, item in high.items():
+        old = merged.get(key)
+        deeper = isinstance(item, dict) and isinstance(old, dict) and "basis" not in item
+        merged[key] = _over(old or {}, item) if deeper else item
+    return merged
