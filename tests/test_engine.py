@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import inferplan as ip
 from inferplan.engine.segment import Segment
-from inferplan.engine.step import Step, chunked, decode, mixed, prefill, step, verify
+from inferplan.engine.step import Setting, Step, chunked, decode, mixed, prefill, step, verify
 from inferplan.specs.catalog import names
 from inferplan.specs.parallel import Parallel
 
@@ -89,7 +89,7 @@ def test_verify_of_no_draft_is_decode(name: str) -> None:
 @pytest.mark.parametrize("name", SOME)
 def test_one_device_says_nothing_over_the_wire(name: str) -> None:
     assert all(op.wire is None for op in decode(MODELS[name], H100, BF16, context=100).ops)
-    assert number(decode(MODELS[name], H100, BF16, context=100, parallel=Parallel(tp=2)).wire_bytes) > 0
+    assert number(decode(MODELS[name], H100, BF16, context=100, setting=Setting(Parallel(tp=2))).wire_bytes) > 0
 
 
 @pytest.mark.parametrize("name", SOME)
@@ -98,7 +98,7 @@ def test_one_device_says_nothing_over_the_wire(name: str) -> None:
 )
 def test_ranks_together_do_at_least_the_work(name: str, split: Parallel) -> None:
     """Nothing gets lost in a split: all ranks together do the FLOPs of one device, and hold at least its weights and caches."""
-    one, many = (decode(MODELS[name], H100, BF16, batch=64, context=2000, parallel=p) for p in (Parallel(), split))
+    one, many = (decode(MODELS[name], H100, BF16, batch=64, context=2000, setting=Setting(p)) for p in (Parallel(), split))
     gpus = number(split.gpus)
     assert number(many.flops) * gpus >= number(one.flops) * (1 - 1e-9)
     assert number(many.weight_bytes) * gpus >= number(one.weight_bytes) * (1 - 1e-9)
@@ -108,16 +108,16 @@ def test_ranks_together_do_at_least_the_work(name: str, split: Parallel) -> None
 
 def test_kv_heads_replicate_beyond_their_number() -> None:
     model = MODELS["llama-3.1-8b"]
-    kv = [number(decode(model, H100, BF16, batch=8, context=4000, parallel=Parallel(tp=tp)).kv_bytes) for tp in (1, 2, 4, 8, 16)]
+    kv = [number(decode(model, H100, BF16, batch=8, context=4000, setting=Setting(Parallel(tp=tp))).kv_bytes) for tp in (1, 2, 4, 8, 16)]
     assert kv[0] == pytest.approx(8 * kv[3], rel=1e-9)
     assert kv[4] == pytest.approx(kv[3], rel=1e-9)
 
 
 def test_latents_are_on_every_rank() -> None:
     model = MODELS["deepseek-v3"]
-    one, eight = (number(decode(model, H100, BF16, batch=8, context=4000, parallel=Parallel(tp=tp)).kv_bytes) for tp in (1, 8))
+    one, eight = (number(decode(model, H100, BF16, batch=8, context=4000, setting=Setting(Parallel(tp=tp))).kv_bytes) for tp in (1, 8))
     assert eight == pytest.approx(one, rel=1e-9)
-    dealt = number(decode(model, H100, BF16, batch=8, context=4000, parallel=Parallel(tp=8, dcp=8)).kv_bytes)
+    dealt = number(decode(model, H100, BF16, batch=8, context=4000, setting=Setting(Parallel(tp=8, dcp=8))).kv_bytes)
     assert dealt == pytest.approx(one / 8, rel=1e-9)
 
 
@@ -140,11 +140,13 @@ def test_shares_add_up(name: str) -> None:
 def test_vector_equals_scalar_over_batch_context_and_split(name: str) -> None:
     model = MODELS[name]
     b, c, tp = np.array([1.0, 7.0, 300.0])[:, None, None], np.array([5.0, 3000.0])[None, :, None], np.array([1.0, 4.0])[None, None, :]
-    grid = decode(model, H100, FP8, batch=b, context=c, parallel=Parallel(tp=tp))
+    grid = decode(model, H100, FP8, batch=b, context=c, setting=Setting(Parallel(tp=tp)))
     for quantity in ("flops", "bytes", "floor_s"):
         whole = np.broadcast_to(getattr(grid, quantity), (3, 2, 2))
         for i, j, k in np.ndindex(3, 2, 2):
-            one = decode(model, H100, FP8, batch=float(b[i, 0, 0]), context=float(c[0, j, 0]), parallel=Parallel(tp=float(tp[0, 0, k])))
+            one = decode(
+                model, H100, FP8, batch=float(b[i, 0, 0]), context=float(c[0, j, 0]), setting=Setting(Parallel(tp=float(tp[0, 0, k])))
+            )
             assert whole[i, j, k] == pytest.approx(number(getattr(one, quantity)), rel=1e-12)
 
 
@@ -158,7 +160,7 @@ def test_every_model_on_every_part(name: str) -> None:
         ops = decode(model, H100, BF16, batch=np.array([1.0, 64.0]), context=np.array([[1.0], [5000.0]])).ops
         for part in PARTS:
             try:
-                floor = np.asarray(Step(ops, part).floor_s)
+                floor = np.asarray(Step(ops, part, Setting()).floor_s)
             except ip.Unsupported:
                 continue
             assert np.all(np.isfinite(floor)) and np.all(floor > 0), part.name  # noqa: PT018

@@ -28,7 +28,7 @@ def of_mixer(run: Pass, mixer: Any) -> Iterator[Op]:
         return
     for phase, part in run.phases():
         for op in reader(part, mixer):
-            yield replace(op, kind=f"attention_{phase}") if op.kind == "attention" else op
+            yield replace(op, kind=f"attention_{phase}", stored=run.precision.kv.name) if op.kind == "attention" else op
 
 
 def pairs_of(run: Pass, window: Numeric, chunk: int | None = None) -> Numeric:

@@ -45,6 +45,8 @@ class Op:
         how many times it is launched.
     fuse
         operators of a layer with the same word are one kernel.
+    stored
+        name of the format its weights, for attention its cache, are kept in.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Op:
     wire: Wire | None = None
     count: int = 1
     fuse: str = ""
+    stored: str = ""
 
     def times(self, count: int) -> Op:
         """The same in `count` layers."""

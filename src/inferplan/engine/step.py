@@ -7,7 +7,7 @@ All figures are of the busiest rank; pipeline stages run in turn, so a pass cros
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from inferplan.engine.operators import operators
 from inferplan.engine.segment import Segment
 from inferplan.ops import Numeric
 from inferplan.roofline.bounds import compute_s, intensity, memory_s, roof_s
+from inferplan.roofline.comm import comm_s
+from inferplan.roofline.efficiency import Efficiency
 from inferplan.specs.hardware import Accelerator
 from inferplan.specs.model import Model
 from inferplan.specs.parallel import ONE, Parallel
@@ -36,12 +38,34 @@ def total(values: Iterable[Numeric]) -> Numeric:
 
 
 @dataclass(frozen=True, slots=True)
+class Setting:
+    """How a pass is run: the split over devices, the calibration of times, the engine, and what joins nodes."""
+
+    parallel: Parallel = ONE
+    efficiency: Efficiency = field(default_factory=Efficiency.ideal)
+    engine: str = "vllm"
+    network: str | None = None
+
+    @property
+    def ideal(self) -> bool:
+        """Whether times are floors."""
+        return self.efficiency.is_ideal
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """A pass on a part. Every property broadcasts like the segments and the split it came from."""
 
     ops: tuple[Op, ...]
     hardware: Accelerator
-    parallel: Parallel = ONE
+    setting: Setting
+    layers: int = 0
+    sequences: Numeric = 1
+
+    @property
+    def parallel(self) -> Parallel:
+        """The split over devices."""
+        return self.setting.parallel
 
     @property
     def flops(self) -> Numeric:
@@ -91,6 +115,42 @@ class Step:
         """The physical floor of the pass: the slower of the two roofs, perfectly overlapped, exchanges for nothing."""
         return roof_s(self.memory_s, self.compute_s)
 
+    def op_s(self, op: Op) -> Numeric:
+        """Seconds of one operator over all its layers, its collective left out."""
+        if op.kind == "collective":
+            return 0.0
+        return self.setting.efficiency.op_time(op, self.hardware, stored=op.stored or None, engine=self.setting.engine)
+
+    def wire_s(self, op: Op) -> Numeric:
+        """Seconds of the collective that ends an operator, over all its layers."""
+        if op.wire is None:
+            return 0.0
+        stride = self.parallel.tp if op.wire.kind == "send" else 1
+        s, w = self.setting, op.wire
+        return op.count * comm_s(w.kind, w.bytes, w.ranks, self.hardware, s.efficiency, network=s.network, stride=stride)
+
+    @property
+    def overhead_s(self) -> Numeric:
+        """What engine and host add to the pass."""
+        return self.setting.efficiency.step_overhead_s(self.setting.engine, self.layers, self.sequences)
+
+    @property
+    def time_s(self) -> Numeric:
+        """The estimate: operators in turn, each at its kernel's efficiency, then collectives and overhead. Never below the floor."""
+        parts = [*(self.op_s(op) for op in self.ops), *(self.wire_s(op) for op in self.ops), self.overhead_s]
+        found: Numeric = np.maximum(total(parts), self.floor_s)
+        return found
+
+    @property
+    def mfu(self) -> Numeric:
+        """Model FLOP utilisation: the time the FLOPs need at the peak over the estimate."""
+        return self.compute_s / self.time_s
+
+    @property
+    def mbu(self) -> Numeric:
+        """Model bandwidth utilisation: the time the bytes need at full bandwidth over the estimate."""
+        return self.memory_s / self.time_s
+
     @property
     def bound(self) -> Numeric:
         """`memory` or `compute`, whichever roof is the slower."""
@@ -103,16 +163,20 @@ class Step:
         return {name: (total(o.flops for o in ops), total(o.weight_bytes + o.kv_bytes for o in ops)) for name, ops in chosen.items()}
 
 
+IDEAL = Setting()
+
+
 def step(
     model: Model,
     hardware: Accelerator,
     precision: Precision,
     *segments: Segment,
-    parallel: Parallel = ONE,
+    setting: Setting = IDEAL,
     convention: Convention = ALGORITHM,
 ) -> Step:
     """One pass over segments that share it."""
-    return Step(tuple(operators(model, precision, segments, convention, parallel)), hardware, parallel)
+    ops = operators(model, precision, segments, convention, setting.parallel)
+    return Step(tuple(ops), hardware, setting, len(model.order), total(s.sequences for s in segments))
 
 
 def prefill(
@@ -123,10 +187,10 @@ def prefill(
     input_tokens: Numeric,
     batch: Numeric = 1,
     cached: Numeric = 0,
-    parallel: Parallel = ONE,
+    setting: Setting = IDEAL,
 ) -> Step:
     """The pass over prompts of `input_tokens`, of which `cached` lie in cache already; logits for the last position only."""
-    return step(model, hardware, precision, Segment(batch, input_tokens - cached, cached), parallel=parallel)
+    return step(model, hardware, precision, Segment(batch, input_tokens - cached, cached), setting=setting)
 
 
 def chunked(
@@ -137,17 +201,17 @@ def chunked(
     chunk: Numeric,
     cached: Numeric,
     batch: Numeric = 1,
-    parallel: Parallel = ONE,
+    setting: Setting = IDEAL,
 ) -> Step:
     """A chunk of a prompt of which `cached` tokens are done; no logits, since more of the prompt follows."""
-    return step(model, hardware, precision, Segment(batch, chunk, cached, logits=0), parallel=parallel)
+    return step(model, hardware, precision, Segment(batch, chunk, cached, logits=0), setting=setting)
 
 
 def decode(
-    model: Model, hardware: Accelerator, precision: Precision, *, context: Numeric, batch: Numeric = 1, parallel: Parallel = ONE
+    model: Model, hardware: Accelerator, precision: Precision, *, context: Numeric, batch: Numeric = 1, setting: Setting = IDEAL
 ) -> Step:
     """One decode step of `batch` sequences that hold `context` tokens, the new one included."""
-    return step(model, hardware, precision, Segment(batch, 1, before(context, 1)), parallel=parallel)
+    return step(model, hardware, precision, Segment(batch, 1, before(context, 1)), setting=setting)
 
 
 def verify(
@@ -158,10 +222,10 @@ def verify(
     context: Numeric,
     draft: Numeric,
     batch: Numeric = 1,
-    parallel: Parallel = ONE,
+    setting: Setting = IDEAL,
 ) -> Step:
     """A speculative verify: the last token and `draft` guesses of each sequence in one pass, logits for all of them."""
-    return step(model, hardware, precision, Segment(batch, draft + 1, before(context, 1), logits=draft + 1), parallel=parallel)
+    return step(model, hardware, precision, Segment(batch, draft + 1, before(context, 1), logits=draft + 1), setting=setting)
 
 
 def mixed(
@@ -173,11 +237,11 @@ def mixed(
     context: Numeric,
     chunk: Numeric,
     cached: Numeric = 0,
-    parallel: Parallel = ONE,
+    setting: Setting = IDEAL,
 ) -> Step:
     """Decodes of `batch` sequences and a prompt chunk of `chunk` tokens that share one pass."""
     decodes, prompt = Segment(batch, 1, before(context, 1)), Segment(1, chunk, cached, logits=0)
-    return step(model, hardware, precision, decodes, prompt, parallel=parallel)
+    return step(model, hardware, precision, decodes, prompt, setting=setting)
 
 
 def before(context: Numeric, new: Numeric) -> Numeric:

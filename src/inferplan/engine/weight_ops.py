@@ -56,7 +56,7 @@ def head(run: Pass) -> list[Op]:
     moved = any_of(rows) * stored.bytes(table.rows, table.cols) / tp
     act = rows * (table.cols * run.width_of(rate) + 2.0 * table.rows / tp)
     gather = Wire("all_gather", rows * table.rows * 2.0 / tp, tp) if not run.parallel.single else None
-    return [Op("head", "head", "head", rate, flops, moved, act_bytes=act, wire=gather)]
+    return [Op("head", "head", "head", rate, flops, moved, act_bytes=act, wire=gather, stored=stored.name)]
 
 
 def positions_of(run: Pass, block: Block, w: Weight) -> Numeric:
@@ -91,7 +91,17 @@ def of_weight(run: Pass, w: Weight, positions: Numeric, block: Block | None = No
         inputs = 0.0 if last in ("k", "v") else w.cols * run.width_of(rate)
         act = positions * w.copies * (inputs + 2.0 * w.rows) / (split if last in ("o", "down", "out", "o_b") else 1)
         fuse = f"{w.name.rsplit('.', 1)[0]}.{FUSED[last]}" if last in FUSED and w.part != "shared_expert" else ""
-        return Op(w.name, "matmul" if w.use == "matmul" else "conv", w.part, rate, flops, once, act_bytes=act, fuse=fuse)
+        return Op(
+            w.name,
+            "matmul" if w.use == "matmul" else "conv",
+            w.part,
+            rate,
+            flops,
+            once,
+            act_bytes=act,
+            fuse=fuse,
+            stored=run.precision.format_of(w.part).name,
+        )
     if w.use == "lookup":
         return lookup(run, w)
     wide = w.rows if w.use == "vector" else 0
@@ -114,7 +124,16 @@ def experts(run: Pass, w: Weight, moe: Experts) -> Op:
     flops = gemm_flops(tokens * used, w.rows, w.cols) * 1.0 / group
     rate = run.precision.compute_of(w.part)
     act = tokens * used * (w.cols * run.width_of(rate) + 2.0 * w.rows) / group
-    return Op(w.name, "experts", w.part, rate, flops, stored_bytes(run, w) / w.copies * touched / group, act_bytes=act)
+    return Op(
+        w.name,
+        "experts",
+        w.part,
+        rate,
+        flops,
+        stored_bytes(run, w) / w.copies * touched / group,
+        act_bytes=act,
+        stored=run.precision.format_of(w.part).name,
+    )
 
 
 def stem(run: Pass, e: Extra, positions: Numeric) -> Op:

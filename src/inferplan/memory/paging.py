@@ -1,11 +1,11 @@
-"""How engines keep caches: pages, blocks, groups of layers that share them, pools and cells. Knows no clock and not how much memory there is.
+"""How engines keep caches: pages, blocks, groups of layers, pools, cells. Knows no clock and not how much memory there is.
 
 All byte counts are of one rank. What a request takes is `fixed + per token`, rounded up to blocks; the ideal size is elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Literal
@@ -22,7 +22,7 @@ from inferplan.specs.mixers import LatentAttention, Mixer
 from inferplan.specs.model import Model
 from inferplan.specs.order import expand
 from inferplan.specs.parallel import ONE, Parallel
-from inferplan.specs.precision import Precision, named_format
+from inferplan.specs.precision import Precision
 
 Kept = Literal["full", "window", "state"]
 _REPLICATED = ("mla", "index", "compressed")
@@ -180,7 +180,7 @@ class Group:
     """Layer kinds in a block allocator: `groups` groups of layers with `block` tokens per page, or `state_blocks` pages per request."""
 
     kind: LayerKind
-    groups: int
+    groups: Numeric
     block: Numeric
     state_blocks: Numeric = 0
 
@@ -207,7 +207,7 @@ class BlockPaging:
     block_bytes: Numeric
     printed: str = "blocks"
     round_up: bool = False
-    padding_layers: int = 0
+    padding_layers: Numeric = 0
 
     def blocks(self, available_bytes: Numeric) -> Numeric:
         """Blocks that the memory yields, never below zero."""
@@ -229,7 +229,8 @@ class BlockPaging:
         paged = [g.block for g in self.groups if g.kind.kept != "state"]
         if not paged:
             return 0.0 * blocks
-        return blocks // sum(g.groups for g in self.groups) * reduce(np.minimum, paged)
+        tokens: Numeric = blocks // sum(g.groups for g in self.groups) * reduce(np.minimum, paged)
+        return tokens
 
     def request_bytes(self, length: Numeric, chunk: Numeric) -> Numeric:
         """Bytes reserved for one request of `length` tokens."""
@@ -381,13 +382,13 @@ class CellPaging:
 Paging = BlockPaging | PoolPaging | CellPaging
 
 
-def _longest(need: object, have: Numeric) -> Numeric:
+def _longest(need: Callable[[Numeric], Numeric], have: Numeric) -> Numeric:
     """The largest length whose need, which never falls, is at most what is there: by bisection up to 2**31 tokens."""
     low = np.zeros(np.shape(have))
     high = low + 2.0**31
     for _ in range(32):
         middle = np.floor((low + high) / 2)
-        fits = need(middle) <= have  # type: ignore[operator]
+        fits = need(middle) <= have
         low, high = np.where(fits, middle, low), np.where(fits, high, middle)
     return low
 
@@ -412,8 +413,8 @@ def paging(
         return CellPaging(tuple(windows), engine.number("cell_multiple"))
     if engine.policy == "static-fraction":
         return _pools(kinds, engine, block)
-    if engine.choice("allocator") != "groups" or any(e.kind == "compressed" for _, e in model.cache()):
-        kinds = _all_full(kinds) if engine.choice("allocator") != "groups" else kinds
+    if engine.choice("allocator") != "groups":
+        kinds = _all_full(kinds)
     states = _state_blocks(engine, draft_tokens, prefix_caching)
     return block_paging(kinds, engine, block * parallel.dcp, parallel.dcp, states=states, draft_tokens=draft_tokens)
 
@@ -456,11 +457,20 @@ def block_paging(
         size = sum((k.layers * k.token_bytes for k in kinds), 0.0)
         whole = LayerKind("full", 1, size)
         return BlockPaging((Group(whole, 1, block),), block * size / interleave, printed, up)
+    if any(e.kind == "compressed" for k in kinds for e in k.entry):
+        return _unequal_pages(kinds, block, interleave, printed)
     page, sizes = _equal_pages(kinds, engine, block, interleave, draft_tokens)
     per_group = _group_layers([k.layers for k in kinds], float(engine.number_or("group_slack", 1.25)))
     groups = tuple(Group(k, -(-k.layers // per_group), size, states) for k, size in zip(kinds, sizes, strict=True))
     spare = per_group * sum(g.groups for g in groups) - sum(k.layers for k in kinds)
     return BlockPaging(groups, page * per_group, printed, up, spare)
+
+
+def _unequal_pages(kinds: Sequence[LayerKind], block: Numeric, interleave: Numeric, printed: str) -> BlockPaging:
+    """Pages of compressed entries at their own size, as shares of the largest one: no engine's padding is known well enough."""
+    largest = reduce(np.maximum, [k.token_bytes for k in kinds])
+    groups = tuple(Group(k, k.layers * k.token_bytes / largest, block) for k in kinds)
+    return BlockPaging(groups, block * largest / interleave, printed)
 
 
 def _group_layers(counts: Sequence[int], slack: float) -> int:
@@ -487,8 +497,3 @@ def _equal_pages(
     page = reduce(np.maximum, [*pages, *([] if held else states)])
     return page, [block if k.kept == "state" else page / k.token_bytes * interleave for k in kinds]
 
-
-__all__ = [
-    "BlockPaging", "CellPaging", "Group", "LayerKind", "Paging", "PoolPaging", "block_paging", "heads_per_rank", "inflated_block",
-    "layer_kinds", "named_format", "padded", "paging", "window_blocks",
-]  # fmt: skip

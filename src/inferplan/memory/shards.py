@@ -1,4 +1,4 @@
-"""Bytes of weights that one rank holds: tensors divided over tensor and expert ranks, layers over pipeline stages. Knows no engine's reserve."""
+"""Bytes of weights on one rank: tensors divided over tensor and expert ranks, layers over stages. Knows no engine's reserve."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ class Padding:
         >>> round(float(Padding(256, 128).factor(gpt_oss, 2880, Parallel())), 4)
         1.0904
         """
-        width = np.asarray(experts.width / parallel.moe_tp)
-        return np.ceil(width / self.width) * self.width / width * (np.ceil(hidden / self.hidden) * self.hidden / hidden)
+        width = experts.width / parallel.moe_tp
+        grown: Numeric = np.ceil(width / self.width) * self.width / width * (np.ceil(hidden / self.hidden) * self.hidden / hidden)
+        return grown
 
 
 NO_PADDING = Padding()
@@ -75,10 +76,8 @@ def stage_weight_bytes(
     for name, layers, w, size in placed_bytes(model, precision):
         dealt = parallel.tp if towers_divided and w.part == "vision" else ways(w, model.blocks.get(name), parallel)
         share = size / dealt * _growth(model, precision, name, w, parallel, padding)
-        if layers:
-            inside = np.bincount(np.searchsorted(ends, layers, side="right"), minlength=len(counts)) / len(layers)
-        else:
-            inside = _outside(model, w, len(counts))
+        stages = np.searchsorted(ends, layers, side="right") if layers else np.zeros(0, dtype=int)
+        inside = (np.bincount(stages, minlength=len(counts)) / len(layers)).tolist() if layers else _outside(model, w, len(counts))
         found = [total + share * part for total, part in zip(found, inside, strict=True)]
     return found
 

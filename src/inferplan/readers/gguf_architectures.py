@@ -148,12 +148,14 @@ def common(h: Header, *, varied: bool = False) -> Config:
     return found
 
 
-def moe(h: Header) -> Config:
-    """The fields of a mixture of experts."""
+def moe(h: Header, *, apart: bool = False) -> Config:
+    """The fields of a mixture of experts; `apart` where a shared expert has a width of its own and is not counted in routed ones."""
     inner = h.number("expert_feed_forward_length", None) or h.rows("ffn_up_exps.weight")
+    first = next((i for i, sparse in enumerate(h.where("ffn_gate_inp.weight")) if sparse), 0)
     return {
         "num_experts": h.number("expert_count"), "num_experts_per_tok": h.number("expert_used_count"), "moe_intermediate_size": inner,
-        "n_shared_experts": _shared(h, inner), "first_k_dense_replace": h.number("leading_dense_block_count", 0), "moe_layer_freq": 1,
+        "n_shared_experts": None if apart else _shared(h, inner), "first_k_dense_replace": h.number("leading_dense_block_count", first),
+        "moe_layer_freq": 1,
         "n_routed_experts": h.number("expert_count"),
     }  # fmt: skip
 
@@ -208,7 +210,7 @@ def qwen2_moe(h: Header) -> Config:
         "qkv_bias": h.biased,
         "use_sliding_window": False,
     }
-    return {**common(h), **moe(h), **more, "model_type": "qwen2_moe"}
+    return {**common(h), **moe(h, apart=True), **more, "model_type": "qwen2_moe"}
 
 
 def qwen3_moe(h: Header) -> Config:
@@ -234,7 +236,7 @@ def qwen_next(model_type: str) -> Translator:
             return {**common(h), **delta, "model_type": model_type, "num_experts": 0}
         shared = h.number("expert_shared_feed_forward_length", None) or h.rows("ffn_up_shexp.weight")
         more: Config = {"shared_expert_intermediate_size": shared, "decoder_sparse_step": 1, "mlp_only_layers": []}
-        return {**common(h), **moe(h), **delta, **more, "model_type": model_type}
+        return {**common(h), **moe(h, apart=True), **delta, **more, "model_type": model_type}
 
     return translate
 
@@ -348,7 +350,7 @@ def llama4(h: Header) -> Config:
     sparse = [i for i, s in enumerate(h.where("ffn_gate_inp.weight")) if s]
     inner = h.number("expert_feed_forward_length")
     return {
-        **common(h), **moe(h), "model_type": "llama4_text", "intermediate_size": inner,
+        **common(h), **moe(h, apart=True), "model_type": "llama4_text", "intermediate_size": inner,
         "intermediate_size_mlp": h.number("feed_forward_length", inner),
         "moe_layers": sparse, "attention_chunk_size": h.number("attention.chunk_size", h.number("attention.sliding_window", 8192)),
         "no_rope_layers": [], "no_rope_layer_interval": 4, "attention_bias": h.biased,
@@ -359,7 +361,7 @@ def granite_moe(h: Header) -> Config:
     """Granite 3 MoE, with a shared block where there is one."""
     shared = h.number("expert_shared_feed_forward_length", None) or h.rows("ffn_up_shexp.weight")
     kind = "granitemoeshared" if shared else "granitemoe"
-    found = {**common(h), **moe(h), "attention_bias": h.biased, "shared_intermediate_size": shared, "model_type": kind}
+    found = {**common(h), **moe(h, apart=True), "attention_bias": h.biased, "shared_intermediate_size": shared, "model_type": kind}
     return {**found, "intermediate_size": found["moe_intermediate_size"]}
 
 
@@ -384,7 +386,7 @@ def granite_hybrid(h: Header) -> Config:
     shared = h.number("expert_shared_feed_forward_length", None) or h.rows("ffn_up_shexp.weight", "ffn_up.weight")
     if not shared:
         raise h.refuse("expert_shared_feed_forward_length", "is required and missing, and no tensor tells it")
-    experts = moe(h) if count else {}
+    experts = moe(h, apart=True) if count else {}
     inner = experts.get("moe_intermediate_size")
     more = {
         "num_local_experts": count,
@@ -509,7 +511,7 @@ def hunyuan_moe(h: Header) -> Config:
     shared = h.number("expert_shared_feed_forward_length", None) or h.rows("ffn_up_shexp.weight")
     return {
         **common(h),
-        **moe(h),
+        **moe(h, apart=True),
         "model_type": "hunyuan_v1_moe",
         "intermediate_size": shared,
         "num_shared_expert": 1,

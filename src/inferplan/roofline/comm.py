@@ -247,6 +247,8 @@ def comm_s(
     if np.all(n <= 1):
         return np.zeros(np.broadcast_shapes(n.shape, np.shape(message_bytes), np.shape(stride)))
     near, far = tiers(hardware, network=network)
+    if eff.is_ideal:
+        near, far = replace(near, latency_s=None), replace(far, latency_s=None)
     domain = np.maximum(1.0, np.floor((near.domain or np.inf) / np.asarray(stride, float)))
     groups = np.ceil(n / domain)
     local = n / groups
@@ -280,4 +282,4 @@ def _two_levels(kind: str, message: Numeric, n: Numeric, local: Numeric, groups:
         return inside("all_to_all", message * local / n) + across("all_to_all", message)
     hops = np.maximum(n - 1, 1)
     crossing = groups - 1
-    return inside("send", message * (hops - crossing) / hops) * (local > 1) + across("send", message * crossing / hops)
+    return groups * inside("send", message * (hops - crossing) / hops / groups) + across("send", message * crossing / hops)

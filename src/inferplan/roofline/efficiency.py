@@ -281,8 +281,10 @@ def variant(kind: str, rate: str, stored: str | None = None) -> str:
     ('fp8', 'mxfp4-weight-only', 'nvfp4')
     """
     held = normalise(stored or "")
-    if kind.startswith("attention") or kind == "indexer":
-        return "fp8" if rate == "fp8" or _bits(held) == 8 else "bf16"
+    if kind in ("attention_prefill", "indexer"):
+        return "fp8" if rate == "fp8" else "bf16"
+    if kind == "attention_decode":
+        return "fp8" if _bits(held) <= 8 else "bf16"
     if rate in ("bf16", "fp16"):
         return _weight_only(held)
     if rate in ("fp8", "mxfp8"):

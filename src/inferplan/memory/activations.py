@@ -1,0 +1,151 @@
+"""The peak of activations that an engine profiles before it sizes its cache: inside a layer, at the sampler, in buffers. Knows no cache.
+
+The peak is the larger of two moments, not their sum: a layer at full chunk, and the logits of all sequences at the sampler.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from inferplan.formula import formula
+from inferplan.ops import Numeric
+from inferplan.specs.engine import Engine
+from inferplan.specs.ffns import Dense, Experts
+from inferplan.specs.hardware import Accelerator
+from inferplan.specs.mixers import Attention
+from inferplan.specs.model import Model
+from inferplan.specs.parallel import ONE, Parallel
+
+
+@formula("element_bytes * tokens * (hidden_copies * hidden + width_copies * width)", unit="B", ref="vllm-project/vllm#10517")
+def layer_peak_bytes(
+    tokens: Numeric, hidden: Numeric, width: Numeric, element_bytes: Numeric, hidden_copies: Numeric, width_copies: Numeric
+) -> Numeric:
+    """Activations inside one layer: copies of the residual stream and of the feed-forward width, for all tokens of a chunk.
+
+    >>> round(layer_peak_bytes(29000, 4096, 14336, 2, 3, 3) / 2**30, 2)  # 2.99 GiB were logged
+    2.99
+    """
+    return element_bytes * tokens * (hidden_copies * hidden + width_copies * width)
+
+
+@formula("element_bytes * tokens * top_k * (hidden_copies * hidden + width_copies * width)", unit="B")
+def expert_peak_bytes(
+    tokens: Numeric, top_k: Numeric, hidden: Numeric, width: Numeric, element_bytes: Numeric, hidden_copies: Numeric, width_copies: Numeric
+) -> Numeric:
+    """Buffers of the fused experts: every token once for each expert it uses.
+
+    >>> round(expert_peak_bytes(8192, 6, 2048, 1408, 2, 1, 3) / 2**30, 2)
+    0.57
+    """
+    return element_bytes * tokens * top_k * (hidden_copies * hidden + width_copies * width)
+
+
+@formula("rows * vocab * logit_bytes + element_bytes * tokens * hidden * copies + constant_bytes", unit="B")
+def sampler_peak_bytes(
+    rows: Numeric, vocab: Numeric, logit_bytes: Numeric, tokens: Numeric, hidden: Numeric, element_bytes: Numeric, copies: Numeric,
+    constant_bytes: Numeric,
+) -> Numeric:  # fmt: skip
+    """The sampler's peak: logits of `rows` sequences with their sorted copies, beside the hidden states of the chunk.
+
+    >>> round(sampler_peak_bytes(1024, 128256, 14, 8192, 4096, 2, 1.64, 0.045 * 2**30) / 2**30, 2)  # 1.89 GiB were logged
+    1.86
+    """
+    return rows * vocab * logit_bytes + element_bytes * tokens * hidden * copies + constant_bytes
+
+
+def activation_bytes(
+    model: Model, engine: Engine, parallel: Parallel = ONE, *, tokens: Numeric, sequences: Numeric, first: bool = True, last: bool = True,
+    element_bytes: float = 2.0, hardware: Accelerator | None = None,
+) -> Numeric:  # fmt: skip
+    """The activation peak of one rank of one pipeline stage for `tokens` per step and at most `sequences` sequences.
+
+    `first` and `last` say whether the stage has the towers and the sampler; a stage between others keeps what it passes on.
+    Engines that profile nothing (a static fraction, cells) have none here.
+    """
+    layer, experts = layer_bytes(model, engine, parallel, tokens=tokens, element_bytes=element_bytes, hardware=hardware)
+    sampler: Numeric = 0.0
+    if last:
+        logit = engine.number_or("logit_bytes", 4.0, hardware) + (element_bytes - 2)
+        sampler = sampler_peak_bytes(
+            np.minimum(sequences, tokens), model.head_vocab or model.vocab, logit, tokens, model.hidden, element_bytes,
+            engine.number_or("hidden_copies_beside_logits", 1.0, hardware), engine.number_or("beside_logits_bytes", 0.0, hardware),
+        )  # fmt: skip
+    if engine.choice("moe_workspace") == "kept":
+        peak = np.maximum(layer, sampler) + experts
+    else:
+        peak = np.maximum(np.maximum(layer, experts), sampler)
+    passed = 0.0 if first and last else 2 * element_bytes * tokens * model.hidden
+    vision = any(t.counts_as == "vision" for t in model.towers.values())
+    return peak + passed + (engine.number_or("tower_bytes", 0.0, hardware) if vision and first else 0.0)
+
+
+def layer_bytes(
+    model: Model, engine: Engine, parallel: Parallel, *, tokens: Numeric, element_bytes: float, hardware: Accelerator | None = None
+) -> tuple[Numeric, Numeric]:
+    """The peak inside the widest dense layer, and the buffers of the largest expert layer; 0 where there is none."""
+    hidden_copies, width_copies = engine.number_or("hidden_copies", 0.0, hardware), engine.number_or("width_copies", 0.0, hardware)
+    if not np.any(hidden_copies):
+        return 0.0 * tokens, 0.0 * tokens
+    dense: Numeric = 0.0
+    experts: Numeric = 0.0
+    for block in model.blocks.values():
+        for ffn in block.ffns:
+            if isinstance(ffn, Dense):
+                copies = width_copies * (1.0 if ffn.gated else 2 / 3)
+                peak = layer_peak_bytes(tokens, model.hidden, ffn.width / parallel.tp, element_bytes, hidden_copies, copies)
+                dense = np.maximum(dense, peak)
+            else:
+                experts = np.maximum(experts, _experts(ffn, model, engine, parallel, tokens, element_bytes))
+    return np.maximum(dense, layer_peak_bytes(tokens, model.hidden, 0, element_bytes, hidden_copies, 0)), experts
+
+
+def _experts(ffn: Experts, model: Model, engine: Engine, parallel: Parallel, tokens: Numeric, element_bytes: float) -> Numeric:
+    hidden, width = ffn.latent or model.hidden, ffn.width / parallel.moe_tp
+    return expert_peak_bytes(
+        tokens, ffn.top_k, hidden, width, element_bytes,
+        engine.number_or("expert_hidden_copies", 1.0), engine.number_or("expert_width_copies", 3.0),
+    )  # fmt: skip
+
+
+@formula("4 * batch * (vocab + hidden)", unit="B", ref="llama.cpp compute buffer with flash attention")
+def logits_buffer_bytes(batch: Numeric, vocab: Numeric, hidden: Numeric) -> Numeric:
+    """llama.cpp's buffer for the output of one micro-batch: logits and hidden states in fp32.
+
+    >>> round(logits_buffer_bytes(512, 151936, 5120) / 2**20, 2)  # 306.75 MiB were logged
+    306.75
+    """
+    return 4 * batch * (vocab + hidden)
+
+
+@formula("4 * batch * (heads * cells + cells + 2 * hidden + 2 * query)", unit="B", ref="llama.cpp compute buffer without flash attention")
+def scores_buffer_bytes(batch: Numeric, heads: Numeric, cells: Numeric, hidden: Numeric, query: Numeric) -> Numeric:
+    """llama.cpp's buffer for attention scores in fp32 with their mask, of one layer; `query` is heads x head_dim.
+
+    >>> round(scores_buffer_bytes(512, 48, 8192, 6144, 6144) / 2**20, 2)  # 832 MiB were logged
+    832.0
+    """
+    return 4 * batch * (heads * cells + cells + 2 * hidden + 2 * query)
+
+
+def compute_buffer_bytes(model: Model, *, batch: Numeric, cells: Numeric, flash_attention: bool = True) -> Numeric:
+    """llama.cpp's compute buffer on one device that holds all layers and the output.
+
+    Not counted: weights copied in for layers left on the host, and the expanded keys of latent attention.
+    """
+    logits = logits_buffer_bytes(batch, model.head_vocab or model.vocab, model.hidden)
+    if flash_attention:
+        return logits + 0.0 * cells
+    mixers = [m for block in model.blocks.values() for m in block.mixers]
+    scores = [_scores(model, m.heads, _head_dim(m), batch, cells) for m in mixers if m.kind in ("attention", "mla", "compressed")]
+    return np.maximum(logits, np.max(np.broadcast_arrays(*scores), axis=0)) if scores else logits + 0.0 * cells
+
+
+def _head_dim(mixer: object) -> int:
+    if isinstance(mixer, Attention):
+        return mixer.head_dim
+    return int(getattr(mixer, "nope", 0) + getattr(mixer, "rope", 0)) or int(getattr(mixer, "head_dim", 0))
+
+
+def _scores(model: Model, heads: int, head_dim: int, batch: Numeric, cells: Numeric) -> Numeric:
+    return scores_buffer_bytes(batch, heads, cells, model.hidden, heads * head_dim)

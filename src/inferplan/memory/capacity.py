@@ -1,0 +1,319 @@
+"""How much a deployment holds as an engine really reserves it: weights, reserve, cache, tokens, requests, and whether it starts.
+
+Everything is of one rank; with pipeline stages the one that holds least decides. Knows no clock. Loads, lengths and splits
+broadcast; only the number of pipeline stages is a single one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inferplan.errors import SpecError
+from inferplan.memory.activations import activation_bytes, compute_buffer_bytes
+from inferplan.memory.paging import Paging, paging
+from inferplan.memory.reserve import (
+    budget_bytes,
+    free_budget_bytes,
+    graph_bytes,
+    non_torch_bytes,
+    rope_table_bytes,
+    static_budget_bytes,
+    static_fraction,
+    total_bytes,
+)
+from inferplan.memory.shards import Padding, stage_layers, stage_weight_bytes
+from inferplan.ops import Numeric
+from inferplan.specs.engine import Engine
+from inferplan.specs.hardware import Accelerator
+from inferplan.specs.model import Model
+from inferplan.specs.parallel import ONE, Parallel
+from inferplan.specs.precision import Precision
+
+GIB = 2.0**30
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What an engine is started with: lengths and loads, given or its own defaults."""
+
+    max_model_len: Numeric
+    max_num_seqs: Numeric
+    max_num_batched_tokens: Numeric
+    utilization: Numeric
+    block_size: Numeric
+    draft_tokens: int = 0
+    eager: bool = False
+    flash_attention: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One rank of one pipeline stage: where its memory goes and what its cache holds."""
+
+    weight_bytes: Numeric
+    activation_bytes: Numeric
+    available_bytes: Numeric
+    paging: Paging
+
+    @property
+    def blocks(self) -> Numeric:
+        """Blocks of cache."""
+        return self.paging.blocks(self.available_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a deployment holds. Bytes are of the rank that decides; tokens and requests of one attention group, times `groups`."""
+
+    model: Model
+    hardware: Accelerator
+    precision: Precision
+    parallel: Parallel
+    engine: Engine
+    launch: Launch
+    total_bytes: Numeric
+    non_torch_bytes: Numeric
+    graph_bytes: Numeric
+    graphs_inside: bool
+    stages: tuple[Stage, ...]
+
+    def _least(self, values: list[Numeric]) -> Numeric:
+        least: Numeric = np.min(np.broadcast_arrays(*values), axis=0)
+        return least
+
+    def _most(self, values: list[Numeric]) -> Numeric:
+        most: Numeric = np.max(np.broadcast_arrays(*values), axis=0)
+        return most
+
+    @property
+    def weight_bytes_per_gpu(self) -> Numeric:
+        """Weights, with rotary tables, on the fullest rank."""
+        return self._most([s.weight_bytes for s in self.stages])
+
+    @property
+    def activation_bytes(self) -> Numeric:
+        """The activation peak of the rank that needs most."""
+        return self._most([s.activation_bytes for s in self.stages])
+
+    @property
+    def kv_cache_bytes_per_gpu(self) -> Numeric:
+        """Cache left on the rank that has least; negative where weights and reserve already exceed the budget."""
+        return self._least([s.available_bytes for s in self.stages])
+
+    @property
+    def blocks(self) -> Numeric:
+        """Blocks of cache; the stage with fewest decides."""
+        return self._least([s.blocks for s in self.stages])
+
+    @property
+    def _pages(self) -> Paging:
+        return self.stages[0].paging
+
+    @property
+    def kv_cache_tokens(self) -> Numeric:
+        """Tokens of cache as the engine prints them."""
+        return self._least([s.paging.tokens(self.blocks, *self._request) for s in self.stages])
+
+    @property
+    def max_concurrency(self) -> Numeric:
+        """Requests of the longest length that the cache holds at once, as the engine prints it."""
+        return self._least([s.paging.concurrency(self.blocks, *self._request) for s in self.stages])
+
+    @property
+    def _request(self) -> tuple[Numeric, Numeric]:
+        return self.launch.max_model_len, self.launch.max_num_batched_tokens
+
+    @property
+    def max_sequences(self) -> Numeric:
+        """Requests of the longest length that run at once: by cache, by state blocks and by the engine's own limit."""
+        held = np.minimum(np.floor(self.max_concurrency), self.state_limit)
+        return np.minimum(held, self.launch.max_num_seqs)
+
+    @property
+    def state_limit(self) -> Numeric:
+        """Sequences that have a block for their recurrent states; infinite where the model has none."""
+        return self._least([s.paging.state_limit(self.blocks) for s in self.stages])
+
+    @property
+    def max_context(self) -> Numeric:
+        """The longest single request that the cache holds, at most the model's own context."""
+        longest = self._least([s.paging.longest(self.blocks, self.launch.max_num_batched_tokens) for s in self.stages])
+        return np.minimum(longest, self.model.context) if self.model.context else longest
+
+    @property
+    def request_bytes(self) -> Numeric:
+        """Bytes reserved on one rank for one request of the longest length."""
+        return self._most([s.paging.request_bytes(*self._request) for s in self.stages])
+
+    @property
+    def request_fixed_bytes(self) -> Numeric:
+        """The part of it that does not grow with the length: windows and states."""
+        return self._most([s.paging.fixed_bytes(*self._request) for s in self.stages])
+
+    @property
+    def kv_bytes_per_token_per_gpu(self) -> Numeric:
+        """Bytes that one more token of a long request costs on one rank."""
+        return self._most([s.paging.token_bytes for s in self.stages])
+
+    @property
+    def groups(self) -> Numeric:
+        """Attention groups, each with a cache of its own."""
+        return self.parallel.dp
+
+    @property
+    def fits(self) -> Numeric:
+        """Whether the engine starts: cache for one request of the longest length, and a state block for every sequence."""
+        starts = (np.asarray(self.kv_cache_bytes_per_gpu) > 0) & (np.asarray(self.max_concurrency) >= 1)
+        return starts & (np.asarray(self.launch.max_num_seqs) <= self.state_limit)
+
+    @property
+    def graphs_at_risk(self) -> Numeric:
+        """Where CUDA graphs outside the budget exceed what it leaves: the engine can run out of memory after its check."""
+        beside = (1 - np.asarray(self.launch.utilization)) * self.total_bytes
+        return np.zeros(np.shape(beside), dtype=bool) if self.graphs_inside else self.graph_bytes > beside
+
+    def reason(self) -> str:
+        """In a line why it does not start, or '' where it does, for a single point."""
+        left = float(np.min(self.kv_cache_bytes_per_gpu)) / GIB
+        weights, budget = float(np.max(self.weight_bytes_per_gpu)) / GIB, float(np.max(self.launch.utilization * self.total_bytes)) / GIB
+        if left <= 0 and weights > budget:
+            return f"weights of {weights:.2f} GiB per device exceed the budget of {budget:.2f} GiB"
+        if left <= 0:
+            return f"weights and reserve exceed the budget of {budget:.2f} GiB by {-left:.2f} GiB"
+        if float(np.min(self.max_concurrency)) < 1:
+            need, most = float(np.max(self.request_bytes)) / GIB, int(np.min(self.max_context))
+            length = int(np.max(self.launch.max_model_len))
+            return f"one request of {length:,} tokens needs {need:.2f} GiB, {left:.2f} are left: enough for {most:,} tokens"
+        if np.any(np.asarray(self.launch.max_num_seqs) > self.state_limit):
+            asked, most = int(np.max(self.launch.max_num_seqs)), int(np.min(self.state_limit))
+            return f"{asked:,} sequences are allowed, but only {most:,} have a block for their recurrent states"
+        return ""
+
+
+def capacity(
+    model: Model, hardware: Accelerator, precision: Precision, parallel: Parallel = ONE, engine: Engine | str = "vllm", *,
+    version: str | None = None, max_model_len: Numeric | None = None, max_num_seqs: Numeric | None = None,
+    max_num_batched_tokens: Numeric | None = None, utilization: Numeric | None = None, block_size: Numeric | None = None,
+    draft_tokens: int = 0, prefix_caching: bool | None = None, eager: bool = False, flash_attention: bool = True,
+    total: Numeric | None = None, latent: str | None = None,
+) -> Capacity:  # fmt: skip
+    """What a deployment holds under an engine of one release; what is not given is the engine's default on that part.
+
+    `total` replaces the memory that the device shows to programs, in bytes. Raises Unsupported where a number is not known.
+
+    >>> from inferplan.readers.opening import open_model
+    >>> found = capacity(open_model("llama-3.1-8b").model, Accelerator.find("h100"), Precision.named("bf16"), version="0.19.0",
+    ...     max_model_len=8192, utilization=0.95)
+    >>> round(float(found.kv_cache_bytes_per_gpu) / 2**30, 1), bool(found.fits)  # 58.11 GiB were logged
+    (58.1, True)
+    """
+    chosen = Engine.find(engine, version) if isinstance(engine, str) else engine.at(version) if version else engine
+    shown = total_bytes(hardware) if total is None else total
+    given = {"max_model_len": max_model_len, "max_num_seqs": max_num_seqs, "max_num_batched_tokens": max_num_batched_tokens}
+    launch = launched(
+        model, hardware, parallel, chosen, given, utilization=utilization, block_size=block_size, draft_tokens=draft_tokens,
+        eager=eager, flash_attention=flash_attention,
+    )  # fmt: skip
+    inside = chosen.choice("graphs") == "inside"
+    pp = int(np.asarray(parallel.pp))
+    graphs = 0.0 if eager else graph_bytes(model, chosen, hardware, stages=pp)
+    if inside:
+        graphs = graphs * chosen.number_or("graph_estimate_share", 1.0, hardware)
+    stages = _stages(model, hardware, precision, parallel, chosen, launch, shown, graphs if inside else 0.0, prefix_caching, latent)
+    return Capacity(
+        model, hardware, precision, parallel, chosen, launch, shown, non_torch_bytes(chosen, hardware, parallel), graphs, inside, stages
+    )
+
+
+def launched(
+    model: Model, hardware: Accelerator, parallel: Parallel, engine: Engine, given: dict[str, Numeric | None], *,
+    utilization: Numeric | None, block_size: Numeric | None, draft_tokens: int, eager: bool, flash_attention: bool,
+) -> Launch:  # fmt: skip
+    """The launch with every default filled in."""
+    length = given["max_model_len"] if given["max_model_len"] is not None else model.context
+    if length is None:
+        raise SpecError("must be given, since the model states no context", field="max_model_len")
+    ranks = parallel.tp
+    chunk = given["max_num_batched_tokens"]
+    if chunk is None:
+        chunk = _default_chunk(engine, hardware, ranks, length)
+    seqs = given["max_num_seqs"]
+    if seqs is None:
+        seqs = np.minimum(engine.number("max_num_seqs", hardware, ranks=ranks), np.maximum(chunk, 1))
+    if utilization is None and engine.policy == "static-fraction":
+        utilization = static_fraction(engine, hardware, parallel, tokens=chunk, sequences=seqs)
+    if utilization is None:
+        utilization = engine.number("utilization", hardware, ranks=ranks)
+    block = block_size if block_size is not None else engine.number_or("block_size", 1, hardware)
+    return Launch(length, seqs, chunk, utilization, block, draft_tokens, eager, flash_attention)
+
+
+def _default_chunk(engine: Engine, hardware: Accelerator, ranks: Numeric, length: Numeric) -> Numeric:
+    """Tokens per step: the default, or the whole length where an engine does not yet prefill in chunks."""
+    plain = engine.number("max_num_batched_tokens", hardware, ranks=ranks)
+    if engine.choice("core") != "v0":
+        return plain
+    above = engine.number_or("chunked_above_tokens", np.inf, hardware)
+    return np.where(np.asarray(length) > above, plain, np.maximum(length, 2048))
+
+
+def _stages(
+    model: Model, hardware: Accelerator, precision: Precision, parallel: Parallel, engine: Engine, launch: Launch, total: Numeric,
+    graphs: Numeric, prefix_caching: bool | None, latent: str | None,
+) -> tuple[Stage, ...]:  # fmt: skip
+    padding = Padding(float(engine.number_or("expert_width_multiple", 1)), float(engine.number_or("expert_hidden_multiple", 1)))
+    divided = engine.choice("towers") == "divided"
+    weights = stage_weight_bytes(model, precision, parallel, padding, towers_divided=divided)
+    table = rope_table_bytes(model, engine)
+    counts = stage_layers(len(model.order), len(weights))
+    found, start = [], 0
+    for i, (held, count) in enumerate(zip(weights, counts, strict=True)):
+        layers = range(start, start + count)
+        start += count
+        pages = paging(
+            model, precision, engine, parallel, block_size=launch.block_size, layers=layers, draft_tokens=launch.draft_tokens,
+            prefix_caching=prefix_caching, latent=latent,
+        )  # fmt: skip
+        peak = _peak(model, hardware, precision, parallel, engine, launch, i == 0, i == len(weights) - 1)
+        left = _left(engine, hardware, parallel, launch, total, held + table, peak, graphs)
+        found.append(Stage(held + table, peak, left, pages))
+    return tuple(found)
+
+
+def _peak(
+    model: Model, hardware: Accelerator, precision: Precision, parallel: Parallel, engine: Engine, launch: Launch, first: bool, last: bool
+) -> Numeric:
+    if engine.policy == "cells":
+        batch, cells = launch.max_num_batched_tokens, launch.max_model_len
+        return compute_buffer_bytes(model, batch=batch, cells=cells, flash_attention=launch.flash_attention)
+    if engine.policy in ("static-fraction", "ideal"):
+        return 0.0
+    element = 4.0 if precision.format_of("norm").bits == 32 and precision.kv.bits == 32 else 2.0
+    return activation_bytes(
+        model, engine, parallel, tokens=launch.max_num_batched_tokens, sequences=launch.max_num_seqs, first=first, last=last,
+        element_bytes=element, hardware=hardware,
+    )  # fmt: skip
+
+
+def _left(
+    engine: Engine, hardware: Accelerator, parallel: Parallel, launch: Launch, total: Numeric, weights: Numeric, peak: Numeric,
+    graphs: Numeric,
+) -> Numeric:  # fmt: skip
+    """Bytes of cache left by the engine's own rule."""
+    outside = non_torch_bytes(engine, hardware, parallel)
+    if engine.policy == "static-fraction":
+        return static_budget_bytes(launch.utilization, total, outside, weights)
+    if engine.policy in ("fraction-of-free", "rest"):
+        return free_budget_bytes(launch.utilization, total, weights, peak, outside)
+    return budget_bytes(launch.utilization, total, weights, peak, outside, graphs)
+
+
+QUANTITIES: dict[str, Any] = {
+    "weight_bytes_per_gpu": lambda found: found.weight_bytes_per_gpu,
+    "kv_cache_bytes_per_gpu": lambda found: found.kv_cache_bytes_per_gpu,
+    "kv_cache_tokens": lambda found: found.kv_cache_tokens * found.groups,
+    "max_concurrency": lambda found: found.max_concurrency * found.groups,
+}
