@@ -6,8 +6,7 @@ broadcast; only the number of pipeline stages is a single one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -103,14 +102,14 @@ class Capacity:
         """Cache left on the rank that has least; negative where weights and reserve already exceed the budget."""
         return self._least([s.available_bytes for s in self.stages])
 
+    def holding(self, cache_bytes: Numeric) -> Capacity:
+        """The same with so many bytes of cache on every rank, as a log printed them."""
+        return replace(self, stages=tuple(replace(s, available_bytes=cache_bytes) for s in self.stages))
+
     @property
     def blocks(self) -> Numeric:
         """Blocks of cache; the stage with fewest decides."""
         return self._least([s.blocks for s in self.stages])
-
-    @property
-    def _pages(self) -> Paging:
-        return self.stages[0].paging
 
     @property
     def kv_cache_tokens(self) -> Numeric:
@@ -310,10 +309,3 @@ def _left(
         return free_budget_bytes(launch.utilization, total, weights, peak, outside)
     return budget_bytes(launch.utilization, total, weights, peak, outside, graphs)
 
-
-QUANTITIES: dict[str, Any] = {
-    "weight_bytes_per_gpu": lambda found: found.weight_bytes_per_gpu,
-    "kv_cache_bytes_per_gpu": lambda found: found.kv_cache_bytes_per_gpu,
-    "kv_cache_tokens": lambda found: found.kv_cache_tokens * found.groups,
-    "max_concurrency": lambda found: found.max_concurrency * found.groups,
-}

@@ -184,38 +184,43 @@ def spread_s(block_bytes: Numeric, ranks: Numeric, bandwidth: Numeric, base_s: N
     return np.where(n > 1, base_s + (n - 1) * hop_s + (n - 1) * block_bytes / bandwidth, 0.0)
 
 
+LOW_LATENCY_SHARE = 0.5
+
+
 def within_s(kind: str, message_bytes: Numeric, ranks: Numeric, tier: Tier, rate: LinkRate) -> Numeric:
     """Seconds of a collective over one tier; 0 for one rank. Arrays broadcast."""
     n, message = np.asarray(ranks, float), np.asarray(message_bytes, float)
-    bandwidth = tier.reach(n) * rate.eff
     base = rate.base if tier.latency_s is None else tier.latency_s
-    if kind == "all_reduce":
-        return _all_reduce_s(message, n, tier, rate)
-    if kind == "all_gather":
-        return spread_s(message, n, bandwidth, base, rate.hop)
-    if kind == "reduce_scatter":
-        return spread_s(message / n, n, bandwidth, base, rate.hop)
-    if kind == "all_to_all":
-        return spread_s(message / n, n, bandwidth, base, 0.0)
     if kind == "send":
-        single = tier.pair or tier.bandwidth
-        return np.where(n > 1, (n - 1) * base + message / (single * rate.eff), 0.0)
-    raise Unsupported(f"'{shown(kind)}' is not a collective; all_reduce, all_gather, reduce_scatter, all_to_all and send are")
+        return np.where(n > 1, (n - 1) * base + message / ((tier.pair or tier.bandwidth) * rate.eff), 0.0)
+    if kind == "all_to_all":
+        return spread_s(message / n, n, tier.reach(n) * rate.eff, base, 0.0)
+    if kind == "all_reduce":
+        return _all_reduce_s(message, n, tier, rate, base)
+    if kind not in ("all_gather", "reduce_scatter"):
+        raise Unsupported(f"'{shown(kind)}' is not a collective; all_reduce, all_gather, reduce_scatter, all_to_all and send are")
+    block = message if kind == "all_gather" else message / n
+    return _rounds_s(spread_s, block, n, tier.reach(n) * rate.eff, base, rate)
 
 
-def _all_reduce_s(message: NDArray[np.float64], n: NDArray[np.float64], tier: Tier, rate: LinkRate) -> Numeric:
+def _rounds_s(by: Callable[..., Numeric], message: Numeric, n: Numeric, bandwidth: Numeric, base: float, rate: LinkRate) -> Numeric:
+    """A collective of many rounds in the cheaper of two protocols: quick rounds at half the bandwidth, or slower ones in bulk."""
+    if rate.hop_bulk is None:
+        return by(message, n, bandwidth, base, rate.hop)
+    quick = by(message, n, bandwidth * LOW_LATENCY_SHARE, base, rate.hop)
+    return np.minimum(quick, by(message, n, bandwidth, base, rate.hop_bulk))
+
+
+def _all_reduce_s(message: Numeric, n: NDArray[np.float64], tier: Tier, rate: LinkRate, base: float) -> Numeric:
     """The cheapest of the algorithms that the tier allows."""
     bandwidth = tier.reach(n) * rate.eff
-    base = rate.base if tier.latency_s is None else tier.latency_s
-    found = ring_all_reduce_s(message, n, bandwidth, base, rate.hop)
+    found = _rounds_s(ring_all_reduce_s, message, n, bandwidth, base, rate)
     if rate.one_shot is not None:
-        short = np.minimum(
-            one_shot_all_reduce_s(message, n, bandwidth, rate.one_shot), two_shot_all_reduce_s(message, n, bandwidth, rate.one_shot)
-        )
-        found = np.where(n <= (rate.ranks or np.inf), np.minimum(found, short), found)
+        once = one_shot_all_reduce_s(message, n, bandwidth, rate.one_shot)
+        twice = two_shot_all_reduce_s(message, n, bandwidth, rate.one_shot)
+        found = np.where(n <= (rate.ranks or np.inf), np.minimum(found, np.minimum(once, twice)), found)
     if tier.reduces and rate.eff_switch is not None:
-        start = base + rate.hop * 2
-        found = np.minimum(found, switch_all_reduce_s(message, n, tier.bandwidth * rate.eff_switch, start))
+        found = np.minimum(found, switch_all_reduce_s(message, n, tier.bandwidth * rate.eff_switch, rate.switch))
     return found
 
 

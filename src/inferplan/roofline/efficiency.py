@@ -88,8 +88,11 @@ class LinkRate(Record):
 
     eff, eff_switch
         share of the one-way bandwidth in exchanges between devices, and in reductions inside the switch.
-    base, hop
-        start-up of a library's collective, and what each further rank of a ring adds.
+    base, hop, hop_bulk
+        start-up of a library's collective, and what each further round adds: `hop` where a flag rides with every word, which takes
+        half of the bandwidth, `hop_bulk` where data goes in bulk at all of it. Where `hop_bulk` is absent, bulk rounds cost `hop`.
+    switch
+        start-up of a reduction inside the switch.
     one_shot
         start-up of the single kernel in which engines reduce short messages; absent where they do not.
     ranks
@@ -100,6 +103,8 @@ class LinkRate(Record):
     eff_switch: Share | None = None
     base: Time = 0.0
     hop: Time = 0.0
+    hop_bulk: Time | None = None
+    switch: Time = 0.0
     one_shot: Time | None = None
     ranks: int | None = None
     basis: Stated = "assumed"

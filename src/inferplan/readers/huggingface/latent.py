@@ -73,9 +73,16 @@ def with_extras(mixers: Sequence[tuple[str, Any]], ffns: Sequence[tuple[str, Any
     ]
 
 
+def _chooses(mixer: Any) -> bool:
+    """Whether a layer picks its tokens itself, as prediction modules do."""
+    indexer = getattr(mixer, "indexer", None)
+    return indexer is None or bool(indexer.own)
+
+
 def stored_mtp(f: Fields, layers: Layers, *, copies: bool) -> MultiTokenPrediction | None:
     """Prediction modules with the router correction that checkpoints hold, and copies of embedding and head where they do."""
-    return mtp_of(f, layers, copies=copies, bias=number(f, *EXPERTS) or 0)
+    choosing = [(label, block) for label, block in layers if all(_chooses(m) for m in block.mixers)]
+    return mtp_of(f, choosing or layers, copies=copies, bias=number(f, *EXPERTS) or 0)
 
 
 def reader(*, first: int = 0, correction: bool = True, sparse: bool = False) -> Callable[[Fields], dict[str, Any]]:

@@ -1,0 +1,62 @@
+"""The capacity that a row of a case file asks for: its columns as text to an engine's launch. Knows no file and no prediction error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from inferplan.errors import SpecError, Unsupported
+from inferplan.memory.capacity import GIB, Capacity, capacity
+from inferplan.specs.engine import Engine
+from inferplan.specs.hardware import Accelerator
+from inferplan.specs.model import Model
+from inferplan.specs.parallel import Parallel
+from inferplan.specs.precision import Precision
+
+_WHOLE = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size")
+
+
+def capacity_of(model: Model, precision: Precision, columns: Mapping[str, str]) -> Capacity:
+    """What the deployment in a row holds: columns `gpu`, `engine`, `engine_version`, `tp`, `pp`, `dp`, `ep`, `utilization`,
+    `max_model_len`, `max_num_seqs`, `max_num_batched_tokens`, `block_size`, `draft_tokens`, `eager`, `total_gib`; blank is the default.
+
+    Raises Unsupported where part or engine are not named, SpecError for a cell that is not a number.
+
+    >>> from inferplan.readers.opening import open_model
+    >>> row = {"gpu": "h100", "engine": "vllm", "engine_version": "0.19.0", "utilization": "0.95", "max_model_len": "8192"}
+    >>> round(float(capacity_of(open_model("llama-3.1-8b").model, Precision.named("bf16"), row).kv_cache_tokens), -3)
+    476000.0
+    """
+    for name in ("gpu", "engine"):
+        if not columns.get(name):
+            raise Unsupported(f"the row names no {name}, without which its memory cannot be told")
+    tp, pp, dp, ep = (_number(columns, name) or 1.0 for name in ("tp", "pp", "dp", "ep"))
+    total = _number(columns, "total_gib")
+    return capacity(
+        model, Accelerator.find(columns["gpu"]), precision, Parallel(int(tp), int(pp), int(dp), int(ep)).checked(),
+        Engine.find(columns["engine"], columns.get("engine_version") or None), utilization=_number(columns, "utilization"),
+        draft_tokens=int(_number(columns, "draft_tokens") or 0), eager=columns.get("eager", "") in ("1", "yes", "true", "True"),
+        total=None if total is None else total * GIB, **{name: _number(columns, name) for name in _WHOLE},
+    )  # fmt: skip
+
+
+def _number(columns: Mapping[str, str], name: str) -> float | None:
+    text = (columns.get(name) or "").strip()
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        raise SpecError("must be a number", field=name, value=text) from None
+    if not np.isfinite(value) or value < 0:
+        raise SpecError("must be finite and not negative", field=name, value=text)
+    return value
+
+
+QUANTITIES: dict[str, Callable[[Capacity], float]] = {
+    "weight_bytes_per_gpu": lambda found: float(found.weight_bytes_per_gpu),
+    "kv_cache_bytes_per_gpu": lambda found: float(found.kv_cache_bytes_per_gpu),
+    "kv_cache_tokens": lambda found: float(found.kv_cache_tokens * found.groups),
+    "max_concurrency": lambda found: float(found.max_concurrency * found.groups),
+}
