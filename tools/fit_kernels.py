@@ -217,14 +217,15 @@ def number(value: object) -> float:
 
 
 def special_parts(d: pd.DataFrame, kind: str, entry: dict[str, object]) -> dict[str, dict[str, object]]:
-    """Parts whose own constants cut their mean error by a tenth: where a sheet's peak is one that no kernel comes near."""
+    """Parts that reach a share of their peak over 15 % from their class's, where that lowers their error: a peak no kernel comes near."""
     found = {}
     shared = (number(entry["eff_flops"]), number(entry["eff_bandwidth"]), number(entry["launch"]))
-    for name, x in d.groupby("part"):
+    for name, x in pooled_rows(d, kind).groupby("part"):
         if len(x) >= LEAST and d.part.nunique() > 1:
             own = fit(x, kind)
-            if errors(x, own, kind).mean() < 0.9 * errors(x, shared, kind).mean():
-                found[str(name)] = stated(own, "measured", errors(x, own, kind))
+            better = errors(x, own, kind).mean() < 0.95 * errors(x, shared, kind).mean()
+            if better and abs(np.log(own[0] / shared[0])) > 0.15:
+                found[str(name)] = of_class(d[d.part == name], kind)
     return found
 
 
@@ -237,7 +238,7 @@ def kernels(kind: str) -> tuple[dict[str, dict[str, object]], pd.DataFrame]:
             if len(x) < 12:
                 continue
             level[str(name)] = of_class(x, kind)
-            level |= special_parts(pooled_rows(x, kind), kind, level[str(name)])  # type: ignore[arg-type]
+            level |= special_parts(x, kind, level[str(name)])  # type: ignore[arg-type]
         classes = {k: v for k, v in level.items() if k in set(rows.architecture)}
         for name, entry in classes.items():
             x = pooled_rows(rows[rows.architecture == name], kind)

@@ -1,60 +1,138 @@
-"""One deployment answered: memory, bytes per token and the ideal roofline of prefill and decode on one device. Knows no screen."""
+"""One deployment answered: memory as the engine reserves it, times of prefill and decode beside their floors. Knows no screen."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from inferplan.engine.cache_bytes import kv_bytes_per_token, kv_bytes_per_token_unbounded, sequence_bytes, state_bytes_per_sequence
-from inferplan.engine.step import Step, decode, prefill
-from inferplan.errors import SpecError
-from inferplan.memory.fit import Fit, fit
-from inferplan.memory.weights import weight_bytes_by_part
+from inferplan.engine.segment import Segment
+from inferplan.engine.step import Setting, Step, decode, prefill, step
+from inferplan.errors import InferplanError, SpecError
+from inferplan.memory.capacity import Capacity, capacity
+from inferplan.memory.weights import weight_bytes, weight_bytes_by_part
+from inferplan.ops import Numeric
+from inferplan.roofline.efficiency import Efficiency
 from inferplan.specs.counts import Counts, counts
-from inferplan.specs.hardware import Accelerator
+from inferplan.specs.engine import Engine
+from inferplan.specs.hardware import Accelerator, Price, prices
 from inferplan.specs.model import Model
+from inferplan.specs.parallel import ONE, Parallel
 from inferplan.specs.precision import Precision
 
 MAX_TOKENS = 10**8
 MAX_BATCH = 10**6
+POINTS = 64
+LARGER = ("h100", "h200", "b200", "mi355x")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is asked of a deployment: `batch` requests at once, each of `input_tokens` (of which `cached` are known) and `output_tokens`."""
+
+    input_tokens: int = 1024
+    output_tokens: int = 256
+    batch: int = 1
+    cached: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one request at its end."""
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def contexts(self) -> np.ndarray:
+        """Contexts that the output runs through, at most 64 of them, evenly spread."""
+        ends = np.linspace(self.input_tokens + 1, self.tokens, min(self.output_tokens, POINTS))
+        return np.unique(ends.round())
+
+    def checked(self) -> Load:
+        """The same, once its numbers are sensible; raises SpecError."""
+        limits = {"input_tokens": MAX_TOKENS, "output_tokens": MAX_TOKENS, "batch": MAX_BATCH}
+        for name, most in limits.items():
+            if not 1 <= getattr(self, name) <= most:
+                raise SpecError(f"must lie between 1 and {most:,}", field=name, value=getattr(self, name))
+        if not 0 <= self.cached < self.input_tokens:
+            raise SpecError(f"must lie between 0 and {self.input_tokens - 1:,}, below the input tokens", field="cached", value=self.cached)
+        return self
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What one device does with one model and load, at its physical floor: efficiency 1, no overhead."""
+    """What a deployment does with one load. Times are estimates of the calibration in `setting`; `floor_...` are physical bounds."""
 
     model: Model
     hardware: Accelerator
     precision: Precision
-    input_tokens: int
-    output_tokens: int
-    batch: int
+    setting: Setting
+    load: Load
     counts: Counts
-    fit: Fit
+    capacity: Capacity
     prefill: Step
     decode: Step
-    weight_parts: dict[str, float]
+
+    @property
+    def engine(self) -> Engine:
+        """The engine whose reserve and overhead are counted."""
+        return self.capacity.engine
+
+    @property
+    def gpus(self) -> int:
+        """Devices in all."""
+        return int(np.asarray(self.setting.parallel.gpus))
 
     @property
     def ttft_s(self) -> float:
-        """The floor of the time to first token: the prefill of the whole batch."""
+        """Time to first token of the batch, all prompts prefilled in one pass."""
+        return float(np.asarray(self.prefill.time_s))
+
+    @property
+    def floor_ttft_s(self) -> float:
+        """Its floor."""
         return float(np.asarray(self.prefill.floor_s))
 
     @property
     def tpot_s(self) -> float:
-        """The floor of the mean gap between output tokens, over the contexts that the output runs through."""
+        """Mean gap between output tokens, over the contexts that the output runs through."""
+        return float(np.mean(self.decode.time_s))
+
+    @property
+    def floor_tpot_s(self) -> float:
+        """Its floor."""
         return float(np.mean(self.decode.floor_s))
 
     @property
     def e2e_s(self) -> float:
-        """The floor of a whole request: first token, then the gaps."""
-        return self.ttft_s + (self.output_tokens - 1) * self.tpot_s
+        """A whole request: first token, then the gaps."""
+        return self.ttft_s + (self.load.output_tokens - 1) * self.tpot_s
 
     @property
     def decode_tokens_per_s(self) -> float:
         """Tokens per second of one sequence while it decodes."""
         return 1 / self.tpot_s
+
+    @property
+    def output_tokens_per_s(self) -> float:
+        """Tokens per second of all sequences while they decode."""
+        return self.load.batch / self.tpot_s
+
+    @property
+    def weight_parts(self) -> dict[str, float]:
+        """Weight bytes of the whole model by part."""
+        return weight_bytes_by_part(self.model, self.precision)
+
+    @property
+    def weight_bytes(self) -> float:
+        """Weight bytes of the whole model."""
+        return weight_bytes(self.model, self.precision)
+
+    @property
+    def sequence_bytes(self) -> float:
+        """The ideal cache of one sequence at its full length, over all devices that hold it once."""
+        return float(np.asarray(sequence_bytes(self.model, self.precision, float(self.load.tokens))))
 
     @property
     def kv_bytes_per_token(self) -> float:
@@ -73,8 +151,18 @@ class Estimate:
 
     @property
     def bytes_per_token(self) -> float:
-        """Bytes one decode step moves for each token it makes."""
-        return float(np.mean(self.decode.bytes)) / self.batch
+        """Bytes one decode step moves on one device for each token the deployment makes."""
+        return float(np.mean(self.decode.bytes)) / self.load.batch
+
+    @property
+    def max_sequences(self) -> float:
+        """Requests of this length that run at once under the engine, over all attention groups."""
+        return float(np.asarray(self.capacity.max_sequences * self.capacity.groups))
+
+    @property
+    def fits(self) -> bool:
+        """Whether the engine starts and holds the batch."""
+        return bool(self.capacity.fits) and self.max_sequences >= self.load.batch
 
     @property
     def computed_in(self) -> dict[str, str]:
@@ -84,27 +172,154 @@ class Estimate:
 
 
 def estimate(
-    model: Model, hardware: Accelerator, precision: Precision, *, input_tokens: int = 1024, output_tokens: int = 256, batch: int = 1
+    model: Model,
+    hardware: Accelerator,
+    precision: Precision,
+    *,
+    input_tokens: int = 1024,
+    output_tokens: int = 256,
+    batch: int = 1,
+    cached: int = 0,
+    parallel: Parallel = ONE,
+    engine: str = "vllm",
+    version: str | None = None,
+    efficiency: Efficiency | str = "default",
+    network: str | None = None,
+    max_model_len: int | None = None,
+    utilization: float | None = None,
 ) -> Estimate:
-    """The estimate of one model on one part at one load.
+    """The estimate of one model on one kind of part, split over `parallel`, under an engine and a calibration of times.
 
-    Raises SpecError for a load outside its range, Unsupported where the part lacks a number that is needed.
+    Raises SpecError for a load or split outside its range, Unsupported where the part lacks a number that is needed.
     """
-    for name, value, most in (
-        ("input_tokens", input_tokens, MAX_TOKENS),
-        ("output_tokens", output_tokens, MAX_TOKENS),
-        ("batch", batch, MAX_BATCH),
-    ):
-        if not 1 <= value <= most:
-            raise SpecError(f"must lie between 1 and {most:,}", field=name, value=value)
-    contexts = np.unique(np.linspace(input_tokens + 1, input_tokens + output_tokens, min(output_tokens, 64)).round())
-    total = input_tokens + output_tokens
+    load = Load(input_tokens, output_tokens, batch, cached).checked()
+    split = parallel.checked()
+    calibration = Efficiency.load(efficiency) if isinstance(efficiency, str) else efficiency
+    setting = Setting(split, calibration, Engine.find(engine).name, network)
+    held = capacity(
+        model, hardware, precision, split, engine, version=version, max_model_len=max_model_len or load.tokens, utilization=utilization
+    )
     return Estimate(
-        model=model, hardware=hardware, precision=precision, input_tokens=input_tokens, output_tokens=output_tokens, batch=batch,
-        counts=counts(model), fit=fit(model, hardware, precision, tokens=total, batch=batch),
-        prefill=prefill(model, hardware, precision, input_tokens=input_tokens, batch=batch),
-        decode=decode(model, hardware, precision, context=contexts, batch=batch), weight_parts=weight_bytes_by_part(model, precision),
-    )  # fmt: skip
+        model=model,
+        hardware=hardware,
+        precision=precision,
+        setting=setting,
+        load=load,
+        counts=counts(model),
+        capacity=held,
+        prefill=prefill(model, hardware, precision, input_tokens=input_tokens, batch=batch, cached=cached, setting=setting),
+        decode=decode(model, hardware, precision, context=load.contexts, batch=in_flight(batch, split), setting=setting),
+    )
 
 
-__all__ = ["Estimate", "estimate", "sequence_bytes"]
+def in_flight(batch: Numeric, parallel: Parallel) -> Numeric:
+    """Sequences that share one pass: with pipeline stages the batch runs as that many microbatches in turn."""
+    share: Numeric = np.maximum(np.asarray(batch, dtype=float) / parallel.pp, np.minimum(np.asarray(batch, dtype=float), 1.0))
+    return share
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """The same deployment with more requests at once: arrays over `batch`."""
+
+    batch: np.ndarray
+    ttft_s: np.ndarray
+    tpot_s: np.ndarray
+    floor_tpot_s: np.ndarray
+    mfu: np.ndarray
+    mbu: np.ndarray
+
+    @property
+    def output_tokens_per_s(self) -> np.ndarray:
+        """Output tokens per second of all sequences."""
+        return self.batch / self.tpot_s
+
+
+def batches(e: Estimate, sizes: np.ndarray | None = None) -> Batches:
+    """What happens as more requests share the deployment: powers of two up to what the engine holds, at the middle context."""
+    load, setting = e.load, e.setting
+    most = max(1.0, min(e.max_sequences, 1024.0))
+    batch = 2.0 ** np.arange(0, np.floor(np.log2(most)) + 1) if sizes is None else np.asarray(sizes, dtype=float)
+    middle = float(np.mean(load.contexts))
+    run = decode(e.model, e.hardware, e.precision, context=middle, batch=in_flight(batch, setting.parallel), setting=setting)
+    first = step(e.model, e.hardware, e.precision, Segment(batch, load.input_tokens - load.cached, load.cached), setting=setting)
+    wide = [np.broadcast_to(np.asarray(x, dtype=float), batch.shape) for x in (first.time_s, run.time_s, run.floor_s, run.mfu, run.mbu)]
+    return Batches(batch, *wide)
+
+
+def price(hardware: Accelerator) -> Price | None:
+    """The lowest on-demand price per device, the more trusted and later rows first; None where none is listed."""
+    rank = {"high": 0, "medium": 1, "low": 2}
+    rows = [p for p in prices(gpu=hardware.name) if p.usd_per_h is not None and p.price_type == "on-demand"]
+    return min(rows, key=lambda p: (rank.get(p.confidence, 3), p.usd_per_h or 0.0), default=None)
+
+
+def usd_per_million_tokens(e: Estimate, tokens_per_s: Numeric) -> Numeric | None:
+    """Price of a million output tokens while decoding at that rate, at the listed price of all devices."""
+    found = price(e.hardware)
+    return None if found is None or found.usd_per_h is None else e.gpus * found.usd_per_h / 3600 / tokens_per_s * 1e6
+
+
+def joules_per_million_tokens(e: Estimate, tokens_per_s: Numeric) -> Numeric | None:
+    """Energy of a million output tokens at the parts' full rated power: an upper bound."""
+    return None if e.hardware.power is None else e.gpus * e.hardware.power.value / tokens_per_s * 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change that makes a load fit."""
+
+    what: str
+    sequences: float
+
+
+def remedies(e: Estimate) -> list[Change]:
+    """Single changes that would make the batch fit, smallest first: shorter, narrower cache or weights, more or other parts."""
+    found = []
+    for what, changed in _candidates(e):
+        try:
+            held = changed()
+        except InferplanError:
+            continue
+        sequences = float(np.asarray(held.max_sequences * held.groups))
+        if bool(held.fits) and sequences >= e.load.batch:
+            found.append(Change(what, sequences))
+    return found
+
+
+def _candidates(e: Estimate) -> Iterator[tuple[str, Callable[[], Capacity]]]:
+    """Changes to try, each with the capacity it would give."""
+    c = e.capacity
+    length = float(np.asarray(c.launch.max_model_len))
+
+    def held(
+        hardware: Accelerator = e.hardware,
+        precision: Precision = e.precision,
+        parallel: Parallel = e.setting.parallel,
+        max_model_len: float = length,
+    ) -> Capacity:
+        return capacity(e.model, hardware, precision, parallel, e.engine, max_model_len=max_model_len)
+
+    most = int(np.asarray(c.max_context)) if np.isfinite(float(np.asarray(c.max_context))) else 0
+    if e.load.batch == 1 and 1 <= most < length:
+        yield f"at most {most:,} tokens per request", partial(held, max_model_len=most)
+    for kv in ("fp8", "int4"):
+        yield f"KV cache in {kv}", partial(_with_kv, held, e.precision, kv)
+    for weights in ("fp8", "w4a16"):
+        yield f"weights in {weights}", partial(held, precision=replaced(e.precision, weights))
+    for times in (2, 4, 8):
+        wider = replace(e.setting.parallel, tp=e.setting.parallel.tp * times)
+        yield f"tensor parallel over {int(np.asarray(wider.tp))} devices", partial(held, parallel=wider)
+    for name in LARGER:
+        other = Accelerator.find(name)
+        if other.usable_bytes > e.hardware.usable_bytes:
+            yield f"{other.title} instead", partial(held, hardware=other)
+
+
+def _with_kv(held: Callable[..., Capacity], precision: Precision, kv: str) -> Capacity:
+    return held(precision=precision.with_kv(kv))
+
+
+def replaced(precision: Precision, weights: str) -> Precision:
+    """Another format of weights with the same cache."""
+    return Precision.named(weights).model_copy(update={"kv": precision.kv})

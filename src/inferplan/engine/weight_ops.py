@@ -104,8 +104,14 @@ def of_weight(run: Pass, w: Weight, positions: Numeric, block: Block | None = No
         )
     if w.use == "lookup":
         return lookup(run, w)
-    wide = w.rows if w.use == "vector" else 0
-    return Op(w.name, "elementwise", w.part, "none", 0.0 * positions, once, act_bytes=4.0 * positions * wide * w.copies / split)
+    return small(run, w, positions, once, split)
+
+
+def small(run: Pass, w: Weight, positions: Numeric, once: Numeric, split: Numeric) -> Op:
+    """A vector: a norm is a kernel of its own, anything else rides in the kernel beside it."""
+    own = w.part == "norm"
+    act = 4.0 * positions * w.rows * w.copies / split if own else 0.0 * positions
+    return Op(w.name, "elementwise", w.part, "none", 0.0 * positions, once, act_bytes=act, count=int(own))
 
 
 def _flops(run: Pass, w: Weight, positions: Numeric) -> Numeric:
@@ -132,6 +138,7 @@ def experts(run: Pass, w: Weight, moe: Experts) -> Op:
         flops,
         stored_bytes(run, w) / w.copies * touched / group,
         act_bytes=act,
+        fuse="experts.grouped",
         stored=run.precision.format_of(w.part).name,
     )
 

@@ -12,7 +12,7 @@ from inferplan.ops import Numeric
 from inferplan.specs.engine import Engine
 from inferplan.specs.ffns import Dense, Experts
 from inferplan.specs.hardware import Accelerator
-from inferplan.specs.mixers import Attention
+from inferplan.specs.mixers import Attention, LatentAttention
 from inferplan.specs.model import Model
 from inferplan.specs.parallel import ONE, Parallel
 
@@ -29,7 +29,11 @@ def layer_peak_bytes(
     return element_bytes * tokens * (hidden_copies * hidden + width_copies * width)
 
 
-@formula("element_bytes * tokens * top_k * (hidden_copies * hidden + width_copies * width)", unit="B")
+@formula(
+    "element_bytes * tokens * top_k * (hidden_copies * hidden + width_copies * width)",
+    unit="B",
+    ref="vLLM 0.19 start-up logs of four mixtures",
+)
 def expert_peak_bytes(
     tokens: Numeric, top_k: Numeric, hidden: Numeric, width: Numeric, element_bytes: Numeric, hidden_copies: Numeric, width_copies: Numeric
 ) -> Numeric:
@@ -41,7 +45,7 @@ def expert_peak_bytes(
     return element_bytes * tokens * top_k * (hidden_copies * hidden + width_copies * width)
 
 
-@formula("rows * vocab * logit_bytes + element_bytes * tokens * hidden * copies + constant_bytes", unit="B")
+@formula("rows * vocab * logit_bytes + element_bytes * tokens * hidden * copies + constant_bytes", unit="B", ref="vLLM start-up logs")
 def sampler_peak_bytes(
     rows: Numeric, vocab: Numeric, logit_bytes: Numeric, tokens: Numeric, hidden: Numeric, element_bytes: Numeric, copies: Numeric,
     constant_bytes: Numeric,
@@ -56,14 +60,16 @@ def sampler_peak_bytes(
 
 def activation_bytes(
     model: Model, engine: Engine, parallel: Parallel = ONE, *, tokens: Numeric, sequences: Numeric, first: bool = True, last: bool = True,
-    element_bytes: float = 2.0, hardware: Accelerator | None = None,
+    element_bytes: float = 2.0, packed_experts: bool = False, hardware: Accelerator | None = None,
 ) -> Numeric:  # fmt: skip
     """The activation peak of one rank of one pipeline stage for `tokens` per step and at most `sequences` sequences.
 
     `first` and `last` say whether the stage has the towers and the sampler; a stage between others keeps what it passes on.
+    Kernels for `packed_experts` (mxfp4) keep no buffers beside the sampler's.
     Engines that profile nothing (a static fraction, cells) have none here.
     """
     layer, experts = layer_bytes(model, engine, parallel, tokens=tokens, element_bytes=element_bytes, hardware=hardware)
+    kept = engine.choice("moe_workspace") == "kept" and not packed_experts
     sampler: Numeric = 0.0
     if last:
         logit = engine.number_or("logit_bytes", 4.0, hardware) + (element_bytes - 2)
@@ -71,13 +77,23 @@ def activation_bytes(
             np.minimum(sequences, tokens), model.head_vocab or model.vocab, logit, tokens, model.hidden, element_bytes,
             engine.number_or("hidden_copies_beside_logits", 1.0, hardware), engine.number_or("beside_logits_bytes", 0.0, hardware),
         )  # fmt: skip
-    if engine.choice("moe_workspace") == "kept":
-        peak = np.maximum(layer, sampler) + experts
-    else:
-        peak = np.maximum(np.maximum(layer, experts), sampler)
+    peak = np.maximum(layer, sampler) + experts if kept else np.maximum(np.maximum(layer, experts), sampler)
     passed = 0.0 if first and last else 2 * element_bytes * tokens * model.hidden
-    vision = any(t.counts_as == "vision" for t in model.towers.values())
-    return peak + passed + (engine.number_or("tower_bytes", 0.0, hardware) if vision and first else 0.0)
+    return peak + passed + (image_bytes(model, engine, tokens=tokens, sequences=sequences) if first else 0.0)
+
+
+def image_bytes(model: Model, engine: Engine, *, tokens: Numeric, sequences: Numeric) -> Numeric:
+    """What profiling images adds for a model with a vision tower: a constant, or a part for each image of the profiled batch.
+
+    An image takes its share of the batched tokens, except where it is looked at by cross attention and takes none.
+    """
+    if not any(t.counts_as == "vision" for t in model.towers.values()):
+        return 0.0
+    crossed = any(entry.kind == "cross" for _, entry in model.cache())
+    each = engine.number_or("crossed_image_bytes" if crossed else "image_bytes", 0.0)
+    room = np.maximum(tokens // engine.number_or("image_tokens", 1.0), 1)
+    images = sequences if crossed else np.minimum(sequences, room)
+    return engine.number_or("tower_bytes", 0.0) + each * images
 
 
 def layer_bytes(
@@ -128,15 +144,29 @@ def scores_buffer_bytes(batch: Numeric, heads: Numeric, cells: Numeric, hidden: 
     return 4 * batch * (heads * cells + cells + 2 * hidden + 2 * query)
 
 
-def compute_buffer_bytes(model: Model, *, batch: Numeric, cells: Numeric, flash_attention: bool = True) -> Numeric:
+@formula("2 * cells * heads * (key + value)", unit="B", ref="ik_llama.cpp with latents and flash attention")
+def expanded_latent_bytes(cells: Numeric, heads: Numeric, key: Numeric, value: Numeric) -> Numeric:
+    """Keys and values of one layer expanded from all cached latents, in 16 bit.
+
+    >>> expanded_latent_bytes(131072, 128, 192, 128) / 2**20  # 11,718 MiB were logged, with the logits and more beside it
+    10240.0
+    """
+    return 2 * cells * heads * (key + value)
+
+
+def compute_buffer_bytes(
+    model: Model, *, batch: Numeric, cells: Numeric, flash_attention: bool = True, expand_latent: bool = False
+) -> Numeric:
     """llama.cpp's compute buffer on one device that holds all layers and the output.
 
-    Not counted: weights copied in for layers left on the host, and the expanded keys of latent attention.
+    Not counted: weights copied in for layers left on the host, and copies for pipelining over devices.
     """
     logits = logits_buffer_bytes(batch, model.head_vocab or model.vocab, model.hidden)
-    if flash_attention:
-        return logits + 0.0 * cells
     mixers = [m for block in model.blocks.values() for m in block.mixers]
+    if flash_attention:
+        latent = [m for m in mixers if isinstance(m, LatentAttention)] if expand_latent else []
+        grown = [expanded_latent_bytes(cells, m.heads, m.nope + m.rope, m.v) for m in latent]
+        return logits + (np.max(np.broadcast_arrays(*grown), axis=0) if grown else 0.0 * cells)
     scores = [_scores(model, m.heads, _head_dim(m), batch, cells) for m in mixers if m.kind in ("attention", "mla", "compressed")]
     return np.maximum(logits, np.max(np.broadcast_arrays(*scores), axis=0)) if scores else logits + 0.0 * cells
 

@@ -165,8 +165,18 @@ class Capacity:
     @property
     def fits(self) -> Numeric:
         """Whether the engine starts: cache for one request of the longest length, and a state block for every sequence."""
-        starts = (np.asarray(self.kv_cache_bytes_per_gpu) > 0) & (np.asarray(self.max_concurrency) >= 1)
+        starts = (np.asarray(self.kv_cache_bytes_per_gpu) > 0) & (np.asarray(self._checked) >= 1)
         return starts & (np.asarray(self.launch.max_num_seqs) <= self.state_limit)
+
+    @property
+    def _checked(self) -> Numeric:
+        """Requests of the longest length by the engine's own check, which in some releases counts a request over all stages."""
+        if self.engine.choice("length_check") == "none":
+            return np.inf + 0 * self.max_concurrency
+        if self.engine.choice("stage_check") != "all-layers" or len(self.stages) == 1:
+            return self.max_concurrency
+        whole = sum((s.paging.request_bytes(*self._request) for s in self.stages), 0.0)
+        return self.kv_cache_bytes_per_gpu / whole
 
     @property
     def graphs_at_risk(self) -> Numeric:
@@ -182,7 +192,9 @@ class Capacity:
             return f"weights of {weights:.2f} GiB per device exceed the budget of {budget:.2f} GiB"
         if left <= 0:
             return f"weights and reserve exceed the budget of {budget:.2f} GiB by {-left:.2f} GiB"
-        if float(np.min(self.max_concurrency)) < 1:
+        if float(np.min(self.max_concurrency)) >= 1 > float(np.min(self._checked)):
+            return f"{self.engine.title} {self.engine.version} compares one request over all stages with the {left:.2f} GiB of one"
+        if float(np.min(self._checked)) < 1:
             need, most = float(np.max(self.request_bytes)) / GIB, int(np.min(self.max_context))
             length = int(np.max(self.launch.max_model_len))
             return f"one request of {length:,} tokens needs {need:.2f} GiB, {left:.2f} are left: enough for {most:,} tokens"
@@ -265,7 +277,10 @@ def _stages(
 ) -> tuple[Stage, ...]:  # fmt: skip
     padding = Padding(float(engine.number_or("expert_width_multiple", 1)), float(engine.number_or("expert_hidden_multiple", 1)))
     divided = engine.choice("towers") == "divided"
-    weights = stage_weight_bytes(model, precision, parallel, padding, towers_divided=divided)
+    weights = stage_weight_bytes(
+        model, precision, parallel, padding, towers_divided=divided, dense_over_group=engine.choice("dense_over") == "group",
+        mtp=launch.draft_tokens > 0,
+    )  # fmt: skip
     table = rope_table_bytes(model, engine)
     counts = stage_layers(len(model.order), len(weights))
     found, start = [], 0
@@ -287,13 +302,14 @@ def _peak(
 ) -> Numeric:
     if engine.policy == "cells":
         batch, cells = launch.max_num_batched_tokens, launch.max_model_len
-        return compute_buffer_bytes(model, batch=batch, cells=cells, flash_attention=launch.flash_attention)
+        expand = engine.choice("latent_prefill") == "expanded"
+        return compute_buffer_bytes(model, batch=batch, cells=cells, flash_attention=launch.flash_attention, expand_latent=expand)
     if engine.policy in ("static-fraction", "ideal"):
         return 0.0
     element = 4.0 if precision.format_of("norm").bits == 32 and precision.kv.bits == 32 else 2.0
     return activation_bytes(
         model, engine, parallel, tokens=launch.max_num_batched_tokens, sequences=launch.max_num_seqs, first=first, last=last,
-        element_bytes=element, hardware=hardware,
+        element_bytes=element, packed_experts=precision.format_of("experts").name.startswith("mxfp4"), hardware=hardware,
     )  # fmt: skip
 
 
@@ -308,4 +324,3 @@ def _left(
     if engine.policy in ("fraction-of-free", "rest"):
         return free_budget_bytes(launch.utilization, total, weights, peak, outside)
     return budget_bytes(launch.utilization, total, weights, peak, outside, graphs)
-

@@ -14,8 +14,6 @@ from inferplan.specs.model import Model
 from inferplan.specs.parallel import Parallel
 from inferplan.specs.precision import Precision
 
-_WHOLE = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size")
-
 
 def capacity_of(model: Model, precision: Precision, columns: Mapping[str, str]) -> Capacity:
     """What the deployment in a row holds: columns `gpu`, `engine`, `engine_version`, `tp`, `pp`, `dp`, `ep`, `utilization`,
@@ -37,7 +35,9 @@ def capacity_of(model: Model, precision: Precision, columns: Mapping[str, str]) 
         model, Accelerator.find(columns["gpu"]), precision, Parallel(int(tp), int(pp), int(dp), int(ep)).checked(),
         Engine.find(columns["engine"], columns.get("engine_version") or None), utilization=_number(columns, "utilization"),
         draft_tokens=int(_number(columns, "draft_tokens") or 0), eager=columns.get("eager", "") in ("1", "yes", "true", "True"),
-        total=None if total is None else total * GIB, **{name: _number(columns, name) for name in _WHOLE},
+        total=None if total is None else total * GIB, max_model_len=_number(columns, "max_model_len"),
+        max_num_seqs=_number(columns, "max_num_seqs"), max_num_batched_tokens=_number(columns, "max_num_batched_tokens"),
+        block_size=_number(columns, "block_size"),
     )  # fmt: skip
 
 

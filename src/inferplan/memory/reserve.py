@@ -93,14 +93,16 @@ def static_fraction(engine: Engine, hardware: Accelerator, parallel: Parallel, *
 
 
 def graph_bytes(model: Model, engine: Engine, hardware: Accelerator | None = None, *, stages: int = 1) -> Numeric:
-    """Memory of captured CUDA graphs on one rank: a constant and a part for each layer; 0 for engines that state none.
+    """Memory of captured CUDA graphs on one rank: a constant, a part for each layer and one for experts; 0 for engines that state none.
 
     >>> from inferplan.readers.opening import open_model
     >>> round(graph_bytes(open_model("llama-3.1-8b").model, Engine.find("vllm", "0.19.0")) / 2**30, 2)  # 0.91 GiB were logged
     0.86
     """
     layers = -(-len(model.order) // stages)
-    return engine.number_or("graph_bytes", 0.0, hardware) + engine.number_or("graph_layer_bytes", 0.0, hardware) * layers
+    experts = any(block.experts for block in model.blocks.values())
+    constant = engine.number_or("graph_bytes", 0.0, hardware) + experts * engine.number_or("graph_expert_bytes", 0.0, hardware)
+    return constant + engine.number_or("graph_layer_bytes", 0.0, hardware) * layers
 
 
 def non_torch_bytes(engine: Engine, hardware: Accelerator | None, parallel: Parallel) -> Numeric:

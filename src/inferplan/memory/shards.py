@@ -8,7 +8,7 @@ import numpy as np
 
 from inferplan.engine.split import ways
 from inferplan.errors import SpecError
-from inferplan.memory.weights import placed_bytes
+from inferplan.memory.weights import placed_bytes, weight_bytes_by_part
 from inferplan.ops import Numeric
 from inferplan.specs.ffns import Experts
 from inferplan.specs.model import Model
@@ -17,6 +17,7 @@ from inferplan.specs.precision import Precision
 from inferplan.specs.weights import Weight
 
 _HEAD = ("head",)
+_DENSE = ("mlp", "shared_expert", "embedding", "head")
 _TABLES = ("embedding", "aux_embedding")
 
 
@@ -57,12 +58,14 @@ def stage_layers(layers: int, stages: int) -> list[int]:
 
 
 def stage_weight_bytes(
-    model: Model, precision: Precision, parallel: Parallel, padding: Padding = NO_PADDING, *, towers_divided: bool = False
-) -> list[Numeric]:
+    model: Model, precision: Precision, parallel: Parallel, padding: Padding = NO_PADDING, *,
+    towers_divided: bool = False, dense_over_group: bool = False, mtp: bool = False,
+) -> list[Numeric]:  # fmt: skip
     """Bytes of weights on one rank of each pipeline stage; token tables and towers lie on the first stage, the head on the last.
 
     A tied table lies on both. Broadcasts over tp, dp and ep; pp is one number. `towers_divided` deals encoders out over the
-    tensor-parallel ranks as well.
+    tensor-parallel ranks as well, `dense_over_group` dense blocks and vocabulary over all data-parallel ranks; `mtp` adds the
+    model's prediction modules to the last stage.
 
     >>> from inferplan.specs.model import Model
     >>> model = Model.from_mapping({"name": "m", "title": "M", "hidden": 64, "vocab": 100, "layers": "a*2",
@@ -75,10 +78,13 @@ def stage_weight_bytes(
     found: list[Numeric] = [0.0] * len(counts)
     for name, layers, w, size in placed_bytes(model, precision):
         dealt = parallel.tp if towers_divided and w.part == "vision" else ways(w, model.blocks.get(name), parallel)
+        dealt = parallel.group if dense_over_group and w.part in _DENSE else dealt
         share = size / dealt * _growth(model, precision, name, w, parallel, padding)
         stages = np.searchsorted(ends, layers, side="right") if layers else np.zeros(0, dtype=int)
         inside = (np.bincount(stages, minlength=len(counts)) / len(layers)).tolist() if layers else _outside(model, w, len(counts))
         found = [total + share * part for total, part in zip(found, inside, strict=True)]
+    if mtp and model.mtp:
+        found[-1] = found[-1] + weight_bytes_by_part(model, precision, mtp=True)["mtp"] / parallel.tp
     return found
 
 

@@ -51,10 +51,6 @@ def _seconds(raw: Any) -> Any:
         raise refusal(e) from None
 
 
-def _sharpness(raw: Any) -> Any:
-    return float("inf") if raw == "max" else raw
-
-
 Share = Annotated[float, Field(gt=0, le=1)]
 Time = Annotated[float, BeforeValidator(_seconds)]
 Stated = Literal["measured", "inherited", "assumed"]
@@ -152,7 +148,7 @@ class _Found:
     exact: bool
 
 
-Sharpness = Annotated[float, BeforeValidator(_sharpness), Field(ge=1, allow_inf_nan=True)]
+Sharpness = Annotated[float, Field(ge=1)] | Literal["max"]
 
 
 class Efficiency(Spec):
@@ -211,7 +207,7 @@ class Efficiency(Spec):
         architecture, part, engine
             class of the part, and, where they are known, its catalog name and the engine, whose own entries go first.
 
-        Looks on the part, its class, its vendor, then in general; on each level for the format itself, then for its nearest kin.
+        Looks on the part and its class, then its vendor, then in general; on each level for the format itself, then for its nearest kin.
         Raises Unsupported for a kind that the calibration does not know.
         """
         kind = ALIASES.get(kind, kind)
@@ -227,19 +223,22 @@ class Efficiency(Spec):
     def _entries(self, kind: str, wanted: str, architecture: str, part: str | None) -> Iterator[_Found]:
         table = self.kernels[kind]
         chain = [name for name in (wanted, *SIBLINGS.get(wanted, ()), "any") if name in table]
-        levels = [level for level in (part, architecture, architecture.split("-")[0], "default") if level]
-        for level in levels:
+        own = tuple(level for level in (part, architecture) if level)
+        for levels in (own, (architecture.split("-")[0],), ("default",)):
             for name in chain:
-                if level in table[name]:
-                    own = level in (part, architecture) and name in (wanted, "any")
-                    yield _Found(table[name][level], f"{kind}.{name}.{level}", own)
+                for level in levels:
+                    if level in table[name]:
+                        exact = levels is own and name in (wanted, "any")
+                        yield _Found(table[name][level], f"{kind}.{name}.{level}", exact)
 
     def _as_kernel(self, kind: str, found: _Found, engine: str | None) -> Kernel:
         entry, origin = found.fitted, found.origin
         if engine and isinstance(entry, Entry) and engine in entry.engines:
             entry, origin = entry.engines[engine], f"{origin}.{engine}"
         basis: Basis = entry.basis if found.exact or entry.basis == "assumed" else "inherited"
-        return Kernel(entry.eff_flops, entry.eff_bandwidth, entry.launch, self.sharpness.get(kind, np.inf), basis, origin)
+        sharpness = self.sharpness.get(kind, "max")
+        exponent = float("inf") if sharpness == "max" else sharpness
+        return Kernel(entry.eff_flops, entry.eff_bandwidth, entry.launch, exponent, basis, origin)
 
     def op_time(self, op: Operator, hardware: Accelerator, *, stored: str | None = None, engine: str | None = None) -> Numeric:
         """Seconds of an operator on a part, without its collectives. All its bytes count: weights, cache and activations."""

@@ -96,7 +96,7 @@ def kernel_s(flops: Numeric, moved_bytes: Numeric, launches: Numeric, peak: Nume
     The soft maximum is homogeneous, so the total of equal layers is that of their sums. Bytes are all that a kernel moves:
     weights, cache and activations.
 
-    >>> float(kernel_s(0.0, 14e9, 32, 312e12, 2e12, Kernel(0.8, 0.8, 5e-6, 3.0, "measured")))
+    >>> round(float(kernel_s(0.0, 14e9, 32, 312e12, 2e12, Kernel(0.8, 0.8, 5e-6, 3.0, "measured"))), 6)
     0.00891
     """
     return op_s(

@@ -27,7 +27,7 @@ Policy = Literal["fraction-of-total", "static-fraction", "fraction-of-free", "re
 _LOOSE = Field(strict=False)
 _RELEASE = re.compile(r"(?<![\d.-])\d{1,3}(?:\.\d+)+|\A\d{1,3}\Z")
 _MONTH = re.compile(r"(20\d\d)(?:[-_. ]?([01]\d))?")
-_UNTAGGED = re.compile(r"0\.1\.dev\d+")
+_UNTAGGED = re.compile(r"(?<![\d.])0\.1\.dev\d+")
 
 
 def version_key(text: str) -> tuple[int, ...]:
