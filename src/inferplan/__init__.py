@@ -4,7 +4,7 @@ What a notebook imports; nothing else is public. Names load when they are first 
 
 >>> import inferplan as ip
 >>> found = ip.estimate(ip.model("7b"), ip.hardware("a100"), ip.precision("fp16"), input_tokens=1024, output_tokens=256)
->>> round(found.tpot_s * 1e3, 1)
+>>> round(found.floor_tpot_s * 1e3, 1)
 6.8
 """
 

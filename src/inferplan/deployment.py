@@ -46,7 +46,7 @@ class Load:
     @property
     def contexts(self) -> np.ndarray:
         """Contexts that the output runs through, at most 64 of them, evenly spread."""
-        ends = np.linspace(self.input_tokens + 1, self.tokens, min(self.output_tokens, POINTS))
+        ends: np.ndarray = np.linspace(self.input_tokens + 1, self.tokens, min(self.output_tokens, POINTS))
         return np.unique(ends.round())
 
     def checked(self) -> Load:
@@ -232,7 +232,8 @@ class Batches:
     @property
     def output_tokens_per_s(self) -> np.ndarray:
         """Output tokens per second of all sequences."""
-        return self.batch / self.tpot_s
+        rate: np.ndarray = self.batch / self.tpot_s
+        return rate
 
 
 def batches(e: Estimate, sizes: np.ndarray | None = None) -> Batches:

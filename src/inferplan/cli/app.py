@@ -17,7 +17,8 @@ from typer.core import TyperCommand, TyperGroup
 from inferplan.errors import InferplanError
 
 COMMANDS = {
-    "estimate": "Memory, bytes per token and the roofline of prefill and decode for a model on a part.",
+    "estimate": "Memory and time of a model on a part, beside the physical floor.",
+    "compare": "The same load on several models, parts or precisions, side by side.",
     "list": "List hardware, models, formats or engines.",
     "show": "Show every number of a part, a model or a format, with its source.",
     "check": "Check a file of your own (YAML, config.json, GGUF, safetensors) and print what follows from it.",

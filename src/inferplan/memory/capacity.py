@@ -12,7 +12,7 @@ import numpy as np
 
 from inferplan.errors import SpecError
 from inferplan.memory.activations import activation_bytes, compute_buffer_bytes
-from inferplan.memory.paging import Paging, paging
+from inferplan.memory.paging import Paging, padded, paging
 from inferplan.memory.reserve import (
     budget_bytes,
     free_budget_bytes,
@@ -107,13 +107,22 @@ class Capacity:
         return replace(self, stages=tuple(replace(s, available_bytes=cache_bytes) for s in self.stages))
 
     @property
+    def reserved_cache_bytes(self) -> Numeric:
+        """Cache that the engine lays out: all that is left, or the cells of its slots where it lays out just these."""
+        if self.engine.policy in ("cells", "ideal"):
+            return self.launch.max_num_seqs * self.request_bytes
+        return self.kv_cache_bytes_per_gpu
+
+    @property
     def blocks(self) -> Numeric:
         """Blocks of cache; the stage with fewest decides."""
         return self._least([s.blocks for s in self.stages])
 
     @property
     def kv_cache_tokens(self) -> Numeric:
-        """Tokens of cache as the engine prints them."""
+        """Tokens of cache as one engine prints them; with data parallelism each group has as many."""
+        if self.engine.policy in ("cells", "ideal"):
+            return self.launch.max_num_seqs * padded(self.launch.max_model_len, self.engine.number_or("cell_multiple", 1))
         return self._least([s.paging.tokens(self.blocks, *self._request) for s in self.stages])
 
     @property
@@ -171,6 +180,8 @@ class Capacity:
     @property
     def _checked(self) -> Numeric:
         """Requests of the longest length by the engine's own check, which in some releases counts a request over all stages."""
+        if self.engine.policy in ("cells", "ideal"):
+            return self.max_concurrency / self.launch.max_num_seqs
         if self.engine.choice("length_check") == "none":
             return np.inf + 0 * self.max_concurrency
         if self.engine.choice("stage_check") != "all-layers" or len(self.stages) == 1:
@@ -188,6 +199,9 @@ class Capacity:
         """In a line why it does not start, or '' where it does, for a single point."""
         left = float(np.min(self.kv_cache_bytes_per_gpu)) / GIB
         weights, budget = float(np.max(self.weight_bytes_per_gpu)) / GIB, float(np.max(self.launch.utilization * self.total_bytes)) / GIB
+        if left > 0 and self.engine.policy in ("cells", "ideal") and float(np.min(self._checked)) < 1:
+            asked = float(np.max(self.reserved_cache_bytes)) / GIB
+            return f"the cache asked for takes {asked:.2f} GiB, {left:.2f} are left"
         if left <= 0 and weights > budget:
             return f"weights of {weights:.2f} GiB per device exceed the budget of {budget:.2f} GiB"
         if left <= 0:
@@ -263,7 +277,9 @@ def launched(
 
 
 def _default_chunk(engine: Engine, hardware: Accelerator, ranks: Numeric, length: Numeric) -> Numeric:
-    """Tokens per step: the default, or the whole length where an engine does not yet prefill in chunks."""
+    """Tokens per step: the default, none for the ideal, or the whole length where an engine does not yet prefill in chunks."""
+    if engine.policy == "ideal":
+        return 0
     plain = engine.number("max_num_batched_tokens", hardware, ranks=ranks)
     if engine.choice("core") != "v0":
         return plain

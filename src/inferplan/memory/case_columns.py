@@ -16,7 +16,7 @@ from inferplan.specs.precision import Precision
 
 
 def capacity_of(model: Model, precision: Precision, columns: Mapping[str, str]) -> Capacity:
-    """What the deployment in a row holds: columns `gpu`, `engine`, `engine_version`, `tp`, `pp`, `dp`, `ep`, `utilization`,
+    """What the deployment in a row holds: columns `gpu`, `gpus`, `engine`, `engine_version`, `tp`, `pp`, `dp`, `ep`, `utilization`,
     `max_model_len`, `max_num_seqs`, `max_num_batched_tokens`, `block_size`, `draft_tokens`, `eager`, `total_gib`; blank is the default.
 
     Raises Unsupported where part or engine are not named, SpecError for a cell that is not a number.
@@ -29,16 +29,27 @@ def capacity_of(model: Model, precision: Precision, columns: Mapping[str, str]) 
     for name in ("gpu", "engine"):
         if not columns.get(name):
             raise Unsupported(f"the row names no {name}, without which its memory cannot be told")
-    tp, pp, dp, ep = (_number(columns, name) or 1.0 for name in ("tp", "pp", "dp", "ep"))
     total = _number(columns, "total_gib")
     return capacity(
-        model, Accelerator.find(columns["gpu"]), precision, Parallel(int(tp), int(pp), int(dp), int(ep)).checked(),
+        model, Accelerator.find(columns["gpu"]), precision, split_of(columns),
         Engine.find(columns["engine"], columns.get("engine_version") or None), utilization=_number(columns, "utilization"),
         draft_tokens=int(_number(columns, "draft_tokens") or 0), eager=columns.get("eager", "") in ("1", "yes", "true", "True"),
         total=None if total is None else total * GIB, max_model_len=_number(columns, "max_model_len"),
         max_num_seqs=_number(columns, "max_num_seqs"), max_num_batched_tokens=_number(columns, "max_num_batched_tokens"),
         block_size=_number(columns, "block_size"),
     )  # fmt: skip
+
+
+def split_of(columns: Mapping[str, str]) -> Parallel:
+    """The split that a row names. Where tp x pp x dp exceeds the devices in `gpus`, tp counts the data-parallel groups as well.
+
+    >>> split_of({"tp": "8", "dp": "8", "ep": "8", "gpus": "8"})
+    Parallel(tp=1, pp=1, dp=8, ep=8, dcp=1)
+    """
+    tp, pp, dp, ep, gpus = (int(_number(columns, name) or 1) for name in ("tp", "pp", "dp", "ep", "gpus"))
+    if columns.get("gpus") and tp * pp * dp > gpus and tp % dp == 0:
+        tp //= dp
+    return Parallel(tp, pp, dp, ep).checked()
 
 
 def _number(columns: Mapping[str, str], name: str) -> float | None:
@@ -56,7 +67,7 @@ def _number(columns: Mapping[str, str], name: str) -> float | None:
 
 QUANTITIES: dict[str, Callable[[Capacity], float]] = {
     "weight_bytes_per_gpu": lambda found: float(found.weight_bytes_per_gpu),
-    "kv_cache_bytes_per_gpu": lambda found: float(found.kv_cache_bytes_per_gpu),
-    "kv_cache_tokens": lambda found: float(found.kv_cache_tokens * found.groups),
-    "max_concurrency": lambda found: float(found.max_concurrency * found.groups),
+    "kv_cache_bytes_per_gpu": lambda found: float(found.reserved_cache_bytes),
+    "kv_cache_tokens": lambda found: float(found.kv_cache_tokens),
+    "max_concurrency": lambda found: float(found.max_concurrency),
 }

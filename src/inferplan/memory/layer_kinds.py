@@ -84,17 +84,12 @@ def _kinds(mixer: Mixer, model: Model, precision: Precision, parallel: Parallel,
     found = [_state_kind(mixer, e, model, precision, parallel, engine) for e in states]
     grows: dict[int | None, list[CacheEntry]] = {}
     for e in entries:
-        if e.k_elements and not _uncounted(e, engine):
+        if e.k_elements:
             grows.setdefault(_window(e, engine), []).append(e)
     for window, group in grows.items():
         size = sum((_token_bytes(e, precision, parallel) for e in group), 0.0)
         found.append(LayerKind("full" if window is None else "window", 1, size, window, entry=tuple(group)))
     return found
-
-
-def _uncounted(entry: CacheEntry, engine: Engine | None) -> bool:
-    """Cross attention whose length is not known, unless the engine pages it like any other."""
-    return entry.kind == "cross" and entry.fixed_tokens is None and (engine is None or engine.choice("cross") != "paged")
 
 
 def _window(entry: CacheEntry, engine: Engine | None) -> int | None:

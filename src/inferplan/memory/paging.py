@@ -138,7 +138,7 @@ class BlockPaging:
 
     def longest(self, blocks: Numeric, chunk: Numeric) -> Numeric:
         """The longest single request that the blocks hold."""
-        return _longest(lambda length: self.request_blocks(length, chunk), blocks)
+        return _longest(lambda length: self.request_blocks(length, chunk) <= blocks, np.shape(blocks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,12 @@ class PoolPaging:
 
     def longest(self, blocks: Numeric, chunk: Numeric) -> Numeric:
         """The longest single request."""
-        return _longest(lambda length: 1 / np.maximum(self.concurrency(1e9, length, chunk), 1e-300) * 1e9, blocks)
+
+        def fits(length: Numeric) -> Numeric:
+            inside = padded(np.minimum((self.window or 0) + chunk, length), self.page) <= self.window_tokens(blocks)
+            return (padded(length, self.page) <= blocks * self.page) & (inside | (self.window is None))
+
+        return _longest(fits, np.shape(blocks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,20 +267,20 @@ class CellPaging:
 
     def longest(self, blocks: Numeric, chunk: Numeric) -> Numeric:
         """The longest context of one slot."""
-        return _longest(lambda length: self.request_bytes(length, chunk), blocks * self.block_bytes)
+        return _longest(lambda length: self.request_bytes(length, chunk) <= blocks * self.block_bytes, np.shape(blocks))
 
 
 Paging = BlockPaging | PoolPaging | CellPaging
 
 
-def _longest(need: Callable[[Numeric], Numeric], have: Numeric) -> Numeric:
-    """The largest length whose need, which never falls, is at most what is there: by bisection up to 2**31 tokens."""
-    low = np.zeros(np.shape(have))
+def _longest(fits: Callable[[Numeric], Numeric], shape: tuple[int, ...]) -> Numeric:
+    """The largest length that fits, where what is needed never falls with the length: by bisection up to 2**31 tokens."""
+    low = np.zeros(shape)
     high = low + 2.0**31
     for _ in range(32):
         middle = np.floor((low + high) / 2)
-        fits = need(middle) <= have
-        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+        inside = fits(middle)
+        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
     return low
 
 
@@ -296,10 +301,14 @@ def paging(
     if engine.choice("index_in_pool") == "forgotten":
         kinds = [without_index(k, precision, parallel) for k in kinds]
     block = engine.number_or("block_size", 1) if block_size is None else block_size
+    if not kinds:
+        raise Unsupported(f"{model.title} keeps no cache, so there is nothing to page")
+    if engine.policy == "ideal":
+        return CellPaging(tuple(kinds), 1)
     if engine.policy == "cells":
         windows = kinds if engine.choice("windows") == "own-cells" else all_full(kinds)
         return CellPaging(tuple(windows), engine.number("cell_multiple"))
-    if engine.policy == "static-fraction":
+    if engine.policy == "static-fraction" and any(k.kept != "state" for k in kinds):
         return _pools(kinds, engine, block)
     if engine.choice("allocator") != "groups":
         kinds = all_full(kinds)
@@ -334,8 +343,6 @@ def block_paging(
     kinds: Sequence[LayerKind], engine: Engine, block: Numeric, interleave: Numeric = 1, *, states: Numeric = 1, draft_tokens: int = 0
 ) -> BlockPaging:
     """Layers in one pool of blocks: alone, or as groups of equal size where kinds differ. `interleave` ranks share a block's tokens."""
-    if not kinds:
-        raise Unsupported("the model keeps no cache, so there is nothing to page")
     printed, up = engine.choice("printed_tokens") or "blocks", engine.policy == "fraction-of-free"
     if all(k.kept == "full" for k in kinds):
         size = sum((k.layers * k.token_bytes for k in kinds), 0.0)

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferplan.deployment import Estimate
+from inferplan.deployment import (
+    Batches,
+    Estimate,
+    batches,
+    joules_per_million_tokens,
+    price,
+    remedies,
+    usd_per_million_tokens,
+)
 from inferplan.engine.step import Step
 from inferplan.report.screen import table
 from inferplan.units import show, significant
@@ -14,72 +22,114 @@ from inferplan.units import show, significant
 if TYPE_CHECKING:
     from rich.console import Console
 
-SCHEMA = "inferplan/estimate/1"
+SCHEMA = "inferplan/estimate/2"
+PASS = ("flops", "weight_bytes", "kv_bytes", "bytes", "wire_bytes", "intensity", "memory_s", "compute_s", "floor_s", "time_s", "overhead_s")
+
+
+def value(x: Any) -> float:
+    """A result as one number: the mean over the points it was evaluated at."""
+    return float(np.mean(x))
 
 
 def record(e: Estimate) -> dict[str, Any]:
     """The estimate under the glossary's keys, in base units."""
+    return {"schema": SCHEMA, **_asked(e), **_counted(e), **_memory(e), **_times(e), **_costs(e)}
+
+
+def _asked(e: Estimate) -> dict[str, Any]:
+    p = e.setting.parallel
     return {
-        "schema": SCHEMA,
         "model": e.model.name,
         "hardware": e.hardware.name,
+        "gpus": e.gpus,
         "precision": e.precision.name,
         "kv_format": e.precision.kv.name,
-        "batch": e.batch,
-        "input_tokens": e.input_tokens,
-        "output_tokens": e.output_tokens,
-        "params": e.counts.total,
-        "active_params": e.counts.active,
-        "active_read_params": e.counts.active_read,
-        "weight_bytes": e.fit.weight_bytes,
-        "weight_bytes_by_part": e.weight_parts,
-        "kv_bytes_per_token": e.kv_bytes_per_token,
-        "kv_bytes_per_token_unbounded": e.kv_bytes_per_token_unbounded,
-        "state_bytes_per_sequence": e.state_bytes_per_sequence,
-        "sequence_bytes": float(np.asarray(e.fit.sequence_bytes)),
-        "needed_bytes": float(np.asarray(e.fit.needed_bytes)),
-        "usable_bytes": e.fit.usable_bytes,
-        "left_bytes": float(np.asarray(e.fit.left_bytes)),
-        "fits": bool(e.fit.fits),
-        "max_sequences": float(np.asarray(e.fit.sequences)),
-        "bytes_per_token": e.bytes_per_token,
+        "engine": e.engine.name,
+        "engine_version": e.engine.version,
+        "efficiency": e.setting.efficiency.name,
+        **{k: int(np.asarray(getattr(p, k))) for k in ("tp", "pp", "dp", "ep", "dcp")},
+        "batch": e.load.batch,
+        "input_tokens": e.load.input_tokens,
+        "output_tokens": e.load.output_tokens,
+        "cached_tokens": e.load.cached,
         "computed_in": e.computed_in,
-        "ttft_s": e.ttft_s,
-        "tpot_s": e.tpot_s,
-        "e2e_s": e.e2e_s,
-        "decode_tokens_per_s": e.decode_tokens_per_s,
-        "output_tokens_per_s": e.batch * e.decode_tokens_per_s,
-        "prefill": pass_record(e.prefill),
-        "decode": pass_record(e.decode),
-        "efficiency": "ideal",
         "doubts": {name: str(q) for name, q in e.hardware.doubts().items()},
     }
 
 
-def pass_record(step: Step) -> dict[str, Any]:
-    """One pass; where it was evaluated over several contexts, the mean over them."""
-    numbers = {
-        name: float(np.mean(getattr(step, name)))
-        for name in ("flops", "weight_bytes", "kv_bytes", "bytes", "intensity", "memory_s", "compute_s", "floor_s")
+def _counted(e: Estimate) -> dict[str, Any]:
+    return {
+        "params": e.counts.total,
+        "active_params": e.counts.active,
+        "active_read_params": e.counts.active_read,
+        "weight_bytes": e.weight_bytes,
+        "weight_bytes_by_part": e.weight_parts,
+        "kv_bytes_per_token": e.kv_bytes_per_token,
+        "kv_bytes_per_token_unbounded": e.kv_bytes_per_token_unbounded,
+        "state_bytes_per_sequence": e.state_bytes_per_sequence,
+        "sequence_bytes": e.sequence_bytes,
+        "bytes_per_token": e.bytes_per_token,
     }
-    return {**numbers, "bound": bound(step)}
+
+
+def _memory(e: Estimate) -> dict[str, Any]:
+    c = e.capacity
+    names = ["weight_bytes_per_gpu", "activation_bytes", "non_torch_bytes", "graph_bytes", "kv_cache_bytes_per_gpu", "request_bytes"]
+    names += ["kv_cache_tokens", "max_concurrency", "max_context", "total_bytes"]
+    return {
+        **{name: value(getattr(c, name)) for name in names},
+        "utilization": value(c.launch.utilization),
+        "max_model_len": value(c.launch.max_model_len),
+        "max_num_seqs": value(c.launch.max_num_seqs),
+        "max_num_batched_tokens": value(c.launch.max_num_batched_tokens),
+        "usable_bytes": e.hardware.usable_bytes,
+        "max_sequences": e.max_sequences,
+        "fits": e.fits,
+        "reason": c.reason(),
+    }
+
+
+def _times(e: Estimate) -> dict[str, Any]:
+    names = ("ttft_s", "tpot_s", "e2e_s", "floor_ttft_s", "floor_tpot_s", "decode_tokens_per_s", "output_tokens_per_s")
+    found: dict[str, Any] = {name: getattr(e, name) for name in names}
+    return {**found, "mfu": value(e.prefill.mfu), "mbu": value(e.decode.mbu), "prefill": _pass(e.prefill), "decode": _pass(e.decode)}
+
+
+def _pass(step: Step) -> dict[str, Any]:
+    """One pass; where it was evaluated over several contexts, the mean over them."""
+    return {**{name: value(getattr(step, name)) for name in PASS}, "mfu": value(step.mfu), "mbu": value(step.mbu), "bound": bound(step)}
+
+
+def _costs(e: Estimate) -> dict[str, Any]:
+    listed = price(e.hardware)
+    return {
+        "usd_per_gpu_h": listed.usd_per_h if listed else None,
+        "usd_per_million_tokens": usd_per_million_tokens(e, e.output_tokens_per_s),
+        "joules_per_million_tokens": joules_per_million_tokens(e, e.output_tokens_per_s),
+    }
 
 
 def bound(step: Step) -> str:
     """The roof that binds most of the pass."""
-    return "memory" if float(np.mean(step.memory_s)) >= float(np.mean(step.compute_s)) else "compute"
+    return "memory" if value(step.memory_s) >= value(step.compute_s) else "compute"
+
+
+def requests(count: float) -> str:
+    """A number of requests in words."""
+    return "any number of such requests" if not np.isfinite(count) else f"{count:,.0f} such request{'s' if count != 1 else ''}"
 
 
 def sentence(e: Estimate) -> str:
     """The answer first."""
-    room = float(np.asarray(e.fit.sequences))
-    if not e.fit.fits:
-        return f"Does not fit: {show(-float(np.asarray(e.fit.left_bytes)), 'B', binary=True)} too much for {e.hardware.title}."
-    many = "any number of such requests" if not np.isfinite(room) else f"{room:,.0f} such request{'s' if room != 1 else ''}"
+    under = f"under {e.engine.title} {e.engine.version}" if e.engine.policy != "ideal" else "before any engine overhead"
+    if not e.fits:
+        why = e.capacity.reason() or f"there is room for {requests(e.max_sequences)}, not {e.load.batch:,}"
+        return f"Does not fit {under}: {why}."
+    sure = "" if e.setting.ideal else "about "
     return (
-        f"Fits, with room for {many} at once (before any engine overhead).\n"
-        f"At the roof one request takes {show(e.e2e_s, 's')}: {show(e.ttft_s, 's')} to the first token, then "
-        f"{significant(e.decode_tokens_per_s)} tokens/s."
+        f"Fits, with room for {requests(e.max_sequences)} at once {under}.\n"
+        f"One request takes {sure}{show(e.e2e_s, 's')}: {show(e.ttft_s, 's')} to the first token, then"
+        f" {significant(e.decode_tokens_per_s)} tokens/s."
     )
 
 
@@ -89,35 +139,45 @@ def why(e: Estimate) -> str:
     for name, step in (("Prefill", e.prefill), ("Decode", e.decode)):
         rates = {op.rate for op in step.ops if op.rate not in ("none", "fp32") and op.kind in ("matmul", "experts")}
         ridges = ", ".join(f"{significant(e.hardware.ridge(r))} ({e.hardware.computed_in(r)})" for r in sorted(rates, key=e.hardware.ridge))
-        lines.append(
-            f"{name} is {bound(step)}-bound: {significant(float(np.mean(step.intensity)))} FLOP/B; the ridge is at {ridges} FLOP/B."
-        )
+        lines.append(f"{name} is {bound(step)}-bound: {significant(value(step.intensity))} FLOP/B, where the ridge is at {ridges}.")
     fallbacks = [f"{asked} is stored, {got} is computed" for asked, got in e.computed_in.items() if asked != got]
     return "\n".join([*lines, *(f"On this part {f}." for f in fallbacks)])
 
 
 def show_estimate(e: Estimate, out: Console, *, asked_model: str, asked_gpu: str, verbose: bool = False) -> None:
     """The whole screen."""
-    out.print(f"{e.model.title} on one {e.hardware.title}", style="bold")
-    out.print(
-        table(
-            ("", ""),
-            (
-                ("model", _resolved(asked_model, e.model.name)),
-                ("gpu", _resolved(asked_gpu, e.hardware.name)),
-                ("precision", e.precision.summary),
-                ("workload", f"{e.input_tokens:,} tokens in, {e.output_tokens:,} out, batch {e.batch:,}"),
-            ),
-        )
-    )
+    many = "one" if e.gpus == 1 else f"{e.gpus:,} x"
+    out.print(f"{e.model.title} on {many} {e.hardware.title}", style="bold")
+    out.print(table(("", ""), _echo(e, asked_model, asked_gpu)))
     out.print("\n" + sentence(e))
     out.print(why(e))
-    for found in (memory_table(e), time_table(e), *([parts_table(e)] if verbose else [])):
+    tables = [memory_table(e), time_table(e), parts_table(e)]
+    if e.fits:
+        tables.append(batch_table(e, batches(e)))
+    if verbose:
+        tables.append(operator_table(e))
+    for found in tables:
         out.print()
         out.print(found)
     out.print()
-    for line in remarks(e):
+    for line in (*help_lines(e), *remarks(e)):
         out.print(line)
+
+
+def _echo(e: Estimate, asked_model: str, asked_gpu: str) -> list[tuple[str, str]]:
+    p, load = e.setting.parallel, e.load
+    split = ", ".join(
+        f"{n} {int(np.asarray(getattr(p, n)))}" for n in ("tp", "pp", "dp", "ep", "dcp") if int(np.asarray(getattr(p, n))) > 1
+    )
+    cached = f", {load.cached:,} of them cached" if load.cached else ""
+    rows = [
+        ("model", _resolved(asked_model, e.model.name)),
+        ("gpu", _resolved(asked_gpu, e.hardware.name)),
+        ("precision", e.precision.summary),
+        ("engine", f"{e.engine.title} {e.engine.version}; times by calibration '{e.setting.efficiency.name}'"),
+        ("workload", f"{load.input_tokens:,} tokens in{cached}, {load.output_tokens:,} out, batch {load.batch:,}"),
+    ]
+    return rows if not split else [*rows[:2], ("split", split), *rows[2:]]
 
 
 def _resolved(asked: str, name: str) -> str:
@@ -125,67 +185,105 @@ def _resolved(asked: str, name: str) -> str:
 
 
 def memory_table(e: Estimate) -> Any:
-    """Where the memory goes."""
-    usable, each = e.fit.usable_bytes, float(np.asarray(e.fit.sequence_bytes))
-    kv = e.batch * each
-
-    def share(x: float) -> str:
-        return f"{100 * x / usable:.1f} %"
-
+    """Where one device's memory goes under the engine, and what the load would take at the least."""
+    c, whole = e.capacity, e.hardware.usable_bytes
+    beside = whole - value(c.launch.utilization) * value(c.total_bytes)
+    per_token = f"{value(c.kv_bytes_per_token_per_gpu):,.0f} B per token of a long request"
+    ideal = e.weight_bytes / e.gpus + e.load.batch * e.sequence_bytes / e.gpus
+    graphs = value(c.graph_bytes)
     rows = [
-        ("weights", show(e.fit.weight_bytes, "B", binary=True), share(e.fit.weight_bytes), f"{e.counts.total:,} parameters"),
-        (
-            f"cache of {e.batch:,} x {e.input_tokens + e.output_tokens:,} tokens",
-            show(kv, "B", binary=True),
-            share(kv),
-            f"{e.kv_bytes_per_token:,.0f} B per token",
-        ),
-        ("left", show(float(np.asarray(e.fit.left_bytes)), "B", binary=True), share(float(np.asarray(e.fit.left_bytes))), ""),
-        ("usable", show(usable, "B", binary=True), "100 %", e.hardware.usable.kind),
+        ("weights", value(c.weight_bytes_per_gpu), f"{e.counts.total:,} parameters" + (f" over {e.gpus} devices" if e.gpus > 1 else "")),
+        ("activations, peak", value(c.activation_bytes), f"{value(c.launch.max_num_batched_tokens):,.0f} tokens in a step"),
+        ("context, collectives", value(c.non_torch_bytes), ""),
+        ("CUDA graphs", graphs, "inside the budget" if c.graphs_inside else "outside the budget"),
+        ("KV cache", value(c.kv_cache_bytes_per_gpu), f"{value(c.kv_cache_tokens):,.0f} tokens, {per_token}"),
+        ("left outside the budget", beside, f"utilization {value(c.launch.utilization):.3g}"),
+        ("usable", whole, e.hardware.usable.kind),
+        ("this load at the least", ideal, "weights and caches alone"),
     ]
-    return table(("Memory", "size", "share", ""), rows, right=(1, 2))
+    cells = [(n, show(b, "B", binary=True), f"{100 * b / whole:.1f} %", note) for n, b, note in rows if b or n in ("KV cache", "usable")]
+    return table(("Memory of one device", "size", "share", ""), cells, right=(1, 2))
 
 
 def time_table(e: Estimate) -> Any:
-    """Prefill and one decode step against the two roofs."""
+    """Prefill and one decode step: estimate, floor and what binds."""
     rows = []
     for name, step in (("prefill", e.prefill), ("decode step", e.decode)):
-        memory, compute = float(np.mean(step.memory_s)), float(np.mean(step.compute_s))
-        moved, flops = float(np.mean(step.bytes)), float(np.mean(step.flops))
-        rows.append(
-            (
-                name,
-                show(max(memory, compute), "s"),
-                bound(step),
-                show(memory, "s"),
-                show(compute, "s"),
-                show(moved, "B"),
-                show(flops, "FLOP"),
-            )
-        )
-    return table(("Time at the roof", "floor", "bound by", "memory", "compute", "bytes", "work"), rows, right=(1, 3, 4, 5, 6))
+        figures = (show(value(step.time_s), "s"), show(value(step.floor_s), "s"), bound(step), significant(value(step.intensity)))
+        used = (f"{100 * value(step.mfu):.0f} %", f"{100 * value(step.mbu):.0f} %")
+        rows.append((name, *figures, *used, show(value(step.bytes), "B"), show(value(step.flops), "FLOP")))
+    head = ("Time", "estimate", "floor", "bound by", "FLOP/B", "MFU", "MBU", "bytes", "work")
+    return table(head, rows, right=(1, 2, 4, 5, 6, 7, 8))
 
 
 def parts_table(e: Estimate) -> Any:
-    """Where a decode step's bytes and FLOPs go, by part."""
-    total_b, total_f = float(np.mean(e.decode.bytes)), float(np.mean(e.decode.flops))
+    """Where a decode step goes, by part: bytes, work and time."""
+    step = e.decode
+    total_s = value(step.time_s)
     rows = []
-    for name, (flops, moved) in e.decode.by("part").items():
-        f, b = float(np.mean(flops)), float(np.mean(moved))
-        rows.append((name, show(b, "B"), f"{100 * b / total_b:.1f} %", show(f, "FLOP"), f"{100 * f / total_f:.1f} %"))
-    return table(("Where a decode step goes", "bytes", "share", "work", "share"), rows, right=(1, 2, 3, 4))
+    for part, (flops, moved) in step.by("part").items():
+        seconds = sum(value(step.op_s(op)) + value(step.wire_s(op)) for op in step.ops if op.part == part)
+        if seconds or value(moved):
+            rows.append((part, show(seconds, "s"), f"{100 * seconds / total_s:.1f} %", show(value(moved), "B"), show(value(flops), "FLOP")))
+    over = value(step.overhead_s)
+    if over:
+        rows.append(("engine and host", show(over, "s"), f"{100 * over / total_s:.1f} %", "", ""))
+    return table(("Where a decode step goes", "time", "share", "bytes", "work"), rows, right=(1, 2, 3, 4))
+
+
+def operator_table(e: Estimate) -> Any:
+    """Every operator of a decode step."""
+    step = e.decode
+    rows = []
+    for op in step.ops:
+        seconds = value(step.op_s(op)) + value(step.wire_s(op))
+        moved = value(op.weight_bytes) + value(op.kv_bytes)
+        rows.append((op.name, op.kind, op.rate, f"{op.count:,}", show(seconds, "s"), show(moved, "B"), show(value(op.flops), "FLOP")))
+    return table(("Operator", "kernel", "type", "times", "time", "bytes", "work"), rows, right=(3, 4, 5, 6))
+
+
+def batch_table(e: Estimate, b: Batches) -> Any:
+    """What more requests at once give and cost."""
+    usd, joules = usd_per_million_tokens(e, b.output_tokens_per_s), joules_per_million_tokens(e, b.output_tokens_per_s)
+    rows = []
+    for i, n in enumerate(b.batch):
+        money = "" if usd is None else f"{np.asarray(usd)[i]:,.2f}"
+        energy = "" if joules is None else f"{np.asarray(joules)[i] / 3.6e6:,.2f}"
+        times = (show(b.ttft_s[i], "s"), show(b.tpot_s[i], "s"), show(b.floor_tpot_s[i], "s"))
+        used = (f"{100 * b.mfu[i]:.0f} %", f"{100 * b.mbu[i]:.0f} %")
+        rows.append((f"{n:,.0f}", significant(b.output_tokens_per_s[i]), *times, *used, money, energy))
+    head = ("Requests at once", "tokens/s", "TTFT", "TPOT", "floor", "MFU", "MBU", "USD/Mtok", "kWh/Mtok")
+    return table(head, rows, right=range(9))
+
+
+def help_lines(e: Estimate) -> list[str]:
+    """Where it does not fit: the single changes that would do."""
+    if e.fits:
+        return []
+    found = remedies(e)
+    if not found:
+        return ["No single change that was tried makes it fit: shorter requests, fp8 or int4 cache or weights, 2 to 8 times the devices."]
+    return ["It would fit with:"] + [f"  {c.what} (room for {requests(c.sequences)})" for c in found[:6]]
 
 
 def remarks(e: Estimate) -> list[str]:
     """Which assumptions carried weight, and where to look next."""
-    lines = ["These are floors: efficiency 1, one device, no engine overhead; real serving is slower."]
-    doubts = e.hardware.doubts()
-    used = [f"{name} {q}" for name, q in doubts.items() if name.startswith(("memory", "peak"))]
+    lines = []
+    if e.setting.ideal:
+        lines.append("Times are floors: efficiency 1, no overhead, exchanges between devices for nothing but their bytes.")
+    else:
+        lines.append(f"Times are estimates of the calibration '{e.setting.efficiency.name}'; the floor is what physics allows.")
+    listed = price(e.hardware)
+    if listed:
+        lines.append(
+            f"Price: {listed.usd_per_h:.2f} USD per device and hour, {listed.cloud}, on demand, {listed.date}; energy at rated power."
+        )
+    used = [f"{name} {q}" for name, q in e.hardware.doubts().items() if name.startswith(("memory", "peak"))]
     if used:
         lines.append(f"Low-confidence numbers of this part: {', '.join(used[:4])}.")
     if e.hardware.usable.kind == "assumed":
         lines.append("Usable memory is assumed to be the capacity: the driver's figure is not known.")
     if e.model.note:
         lines.append(f"Model: {e.model.note}")
-    lines.append(f"See also: inferplan show {e.model.name}; inferplan show {e.hardware.name}; --verbose; --json.")
+    lines.append(f"See also: inferplan show {e.model.name}; show {e.hardware.name}; explain tpot ...; plot roofline ...; --json.")
     return lines

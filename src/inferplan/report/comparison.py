@@ -1,0 +1,54 @@
+"""Several estimates side by side. Knows no equation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from inferplan.deployment import Estimate, usd_per_million_tokens
+from inferplan.report.estimates import requests, value
+from inferplan.report.screen import table
+from inferplan.units import show, significant
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def show_comparison(found: list[Estimate], out: Console) -> None:
+    """One row per estimate, what they share above."""
+    load = found[0].load
+    shared = f", {found[0].gpus} devices each" if found[0].gpus > 1 and len({e.gpus for e in found}) == 1 else ""
+    out.print(f"{load.input_tokens:,} tokens in, {load.output_tokens:,} out, batch {load.batch:,}{shared}", style="bold")
+    out.print(comparison_table(found))
+    for e in found:
+        if not e.fits:
+            room = e.capacity.reason() or f"room for {requests(e.max_sequences)}"
+            out.print(f"{e.model.name} on {e.hardware.name} in {e.precision.name} does not fit: {room}.")
+
+
+def comparison_table(found: list[Estimate]) -> Any:
+    """The figures that a choice hangs on; columns that are the same everywhere are left out."""
+    names = {
+        "model": [e.model.name for e in found],
+        "gpu": [e.hardware.name for e in found],
+        "devices": [f"{e.gpus:,}" for e in found],
+        "precision": [e.precision.name for e in found],
+    }
+    kept = [k for k, v in names.items() if len(set(v)) > 1] or ["model"]
+    rows = []
+    for i, e in enumerate(found):
+        rows.append((*(names[k][i] for k in kept), *_figures(e)))
+    head = (*kept, "weights", "room for", "TTFT", "TPOT", "floor", "tokens/s", "USD/Mtok")
+    return table(head, rows, right=range(len(kept), len(head)))
+
+
+def _figures(e: Estimate) -> tuple[str, ...]:
+    usd = usd_per_million_tokens(e, e.output_tokens_per_s)
+    return (
+        show(value(e.capacity.weight_bytes_per_gpu), "B", binary=True),
+        f"{e.max_sequences:,.0f}" if e.fits else "no",
+        show(e.ttft_s, "s"),
+        show(e.tpot_s, "s"),
+        show(e.floor_tpot_s, "s"),
+        significant(e.output_tokens_per_s),
+        "" if usd is None else f"{value(usd):,.2f}",
+    )
