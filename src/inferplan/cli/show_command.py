@@ -58,11 +58,14 @@ def _print(record: Any, shown: Callable[..., None], as_json: bool, name: str) ->
 
 
 def _hardware(name: str) -> tuple[Any, Callable[..., None]]:
-    from inferplan.specs.catalog import find
+    from inferplan.specs.catalog import by_name, find
 
-    path = find("hardware", name)
-    if path.suffix != ".yaml" or _is_model_file(path):
-        raise NotFound(f"no hardware in '{name}'")
+    path = by_name("hardware", name)
+    if path is None and name.lower().endswith((".yaml", ".yml")):
+        path = find("hardware", name)
+        path = None if _is_model_file(path) else path
+    if path is None:
+        raise NotFound(f"no hardware called '{name}'")
     from inferplan.report.hardware import record, show_hardware
     from inferplan.specs.hardware import Accelerator
 

@@ -101,12 +101,19 @@ def find(kind: str, text: str | os.PathLike[str], *, environ: Mapping[str, str] 
         if not path.exists():
             raise NotFound(f"no file or folder called '{shown(os.fspath(text))}'")
         return path
-    for folder in folders(kind, environ):
-        if (path_found := _in_folder(kind, folder, text)) is not None:
-            return path_found
+    if (named := by_name(kind, text, environ=environ)) is not None:
+        return named
     if text and len(text) <= 4096 and "\0" not in text and os.path.exists(text):  # noqa: PTH110 - also true for odd names
         return Path(text)
     raise NotFound(f"no {_ONE_OF[kind]} called '{shown(text)}'{_near(kind, text, environ)}")
+
+
+def by_name(kind: str, text: str, *, environ: Mapping[str, str] | None = None) -> Path | None:
+    """The file that a name or an alias means, None where there is none; files of that name are not looked for."""
+    for folder in folders(kind, environ):
+        if (path := _in_folder(kind, folder, text)) is not None:
+            return path
+    return None
 
 
 def _is_path(text: str) -> bool:
@@ -139,18 +146,19 @@ def _by_alias(kind: str, folder: Path, keys: list[str]) -> Path | None:
     aliases = _aliases(folder)
     found = {path for alias, path in aliases if alias in keys} or {path for alias, path in aliases if set(_keys(kind, alias)) & set(keys)}
     if len(found) > 1:
-        both = " and ".join(sorted(path.name for path in found))
+        both = " and ".join(sorted(Path(path).name for path in found))
         raise SpecError(f"is an alias of {both}; each name must mean one file", file=folder, value=keys[0])
-    path = next(iter(found), None)
+    path = next((folder / path for path in found), None)
     if path is not None and not path.is_file():
         raise SpecError("lists a file that is not there; the index must be written anew", file=folder / INDEX, value=path.name)
     return path
 
 
-def _aliases(folder: Path) -> list[tuple[str, Path]]:
+def _aliases(folder: Path) -> list[tuple[str, str]]:
+    """Each alias with the path of its file, relative to the folder where it stands in an index."""
     if (index := folder / INDEX).is_file():
-        return [(row["alias"], folder / row["path"]) for row in _rows(index, _COLUMNS) if row["alias"] != row["name"]]
-    return [(alias, entry.path) for entry in _scanned(folder) for alias in entry.aliases]
+        return [(row["alias"], row["path"]) for row in _rows(index, _COLUMNS) if row["alias"] != row["name"]]
+    return [(alias, str(entry.path)) for entry in _scanned(folder) for alias in entry.aliases]
 
 
 def _by_spelling(folder: Path, key: str) -> Path | None:

@@ -178,7 +178,18 @@ _DEEP_INDENT = re.compile(rf"^[ \-?:]{{{MAX_DEPTH},}}", re.MULTILINE)
 
 def _suspicious(text: str) -> bool:
     """Whether a text could hold an alias, a tag or deep nesting, so that it is worth a pass over its events."""
-    return bool(_MARKED.search(text)) or text.count("[") + text.count("{") > MAX_DEPTH or bool(_DEEP_INDENT.search(text))
+    return bool(_MARKED.search(text)) or _brackets(text) > MAX_DEPTH or bool(_DEEP_INDENT.search(text))
+
+
+def _brackets(text: str) -> int:
+    """The deepest nesting of brackets, those in quotes counted too; the parser has a limit of its own behind this."""
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return 0
+    depth = deepest = 0
+    for mark in re.findall(r"[\[\]{}]", text):
+        depth += 1 if mark in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _scan(text: str) -> None:
