@@ -19,6 +19,9 @@ def capacity_of(model: Model, precision: Precision, columns: Mapping[str, str]) 
     """What the deployment in a row holds: columns `gpu`, `gpus`, `engine`, `engine_version`, `tp`, `pp`, `dp`, `ep`, `utilization`,
     `max_model_len`, `max_num_seqs`, `max_num_batched_tokens`, `block_size`, `draft_tokens`, `eager`, `total_gib`; blank is the default.
 
+    `total_gib` is the memory that the device shows to programs; `cache_gib`, where given, is the cache that a log printed as
+    available, from which tokens and requests then follow.
+
     Raises Unsupported where part or engine are not named, SpecError for a cell that is not a number.
 
     >>> from inferplan.readers.opening import open_model
@@ -30,7 +33,8 @@ def capacity_of(model: Model, precision: Precision, columns: Mapping[str, str]) 
         if not columns.get(name):
             raise Unsupported(f"the row names no {name}, without which its memory cannot be told")
     total = _number(columns, "total_gib")
-    return capacity(
+    cache = _number(columns, "cache_gib")
+    found = capacity(
         model, Accelerator.find(columns["gpu"]), precision, split_of(columns),
         Engine.find(columns["engine"], columns.get("engine_version") or None), utilization=_number(columns, "utilization"),
         draft_tokens=int(_number(columns, "draft_tokens") or 0), eager=columns.get("eager", "") in ("1", "yes", "true", "True"),
@@ -38,6 +42,7 @@ def capacity_of(model: Model, precision: Precision, columns: Mapping[str, str]) 
         max_num_seqs=_number(columns, "max_num_seqs"), max_num_batched_tokens=_number(columns, "max_num_batched_tokens"),
         block_size=_number(columns, "block_size"),
     )  # fmt: skip
+    return found if cache is None else found.holding(cache * GIB)
 
 
 def split_of(columns: Mapping[str, str]) -> Parallel:

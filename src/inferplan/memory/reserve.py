@@ -106,10 +106,10 @@ def graph_bytes(model: Model, engine: Engine, hardware: Accelerator | None = Non
 
 
 def non_torch_bytes(engine: Engine, hardware: Accelerator | None, parallel: Parallel) -> Numeric:
-    """Context, communication buffers and workspaces outside the allocator, by release and size of the tensor-parallel group."""
-    plain = engine.number_or("non_torch_bytes", 0.0, hardware, ranks=parallel.tp)
+    """Context, communication buffers and workspaces outside the allocator, by release and number of ranks that exchange in a layer."""
+    plain = engine.number_or("non_torch_bytes", 0.0, hardware, ranks=parallel.group)
     staged = engine.number_or("stage_non_torch_bytes", -1.0, hardware)
-    return np.where((np.asarray(parallel.pp) > 1) & (np.asarray(parallel.tp) == 1) & (staged >= 0), staged, plain)
+    return np.where((np.asarray(parallel.pp) > 1) & (np.asarray(parallel.group) == 1) & (staged >= 0), staged, plain)
 
 
 def rope_table_bytes(model: Model, engine: Engine) -> float:

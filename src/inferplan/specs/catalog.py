@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +66,16 @@ def search_path(environ: Mapping[str, str] | None = None) -> list[Path]:
     """The folders that may hold `hardware/`, `models/` ...: the user's own first. `environ` stands in for the environment."""
     environ = os.environ if environ is None else environ
     own = [resolve(part) for part in environ.get(PATH_VARIABLE, "").split(os.pathsep) if part]
+    return [*own, *_shipped()]
+
+
+@cache
+def _shipped() -> tuple[Path, ...]:
+    """The folders of this installation: those of the checkout it runs from, and those inside the package."""
     package = Path(__file__).resolve().parents[1]
     checkout = package.parents[1]
     runs_from_checkout = package.parent.name == "src" and (checkout / "pyproject.toml").is_file()
-    return [*own, *([checkout] if runs_from_checkout else []), package / "_data"]
+    return (*([checkout] if runs_from_checkout else []), package / "_data")
 
 
 def folders(kind: str, environ: Mapping[str, str] | None = None) -> list[Path]:

@@ -50,7 +50,7 @@ class Rule(Record):
     parts, not_parts
         beginnings of part names, such as `a100`; classes count too, such as `nvidia-hopper`.
     ranks_from
-        devices in the tensor-parallel group, at least.
+        devices that exchange within a layer, at least.
     """
 
     since: str = "0"
@@ -77,11 +77,9 @@ class Rule(Record):
         key = version_key(version)
         if key < version_key(self.since) or (self.until is not None and key >= version_key(self.until)):
             return False
-        return not self._asks or (hardware is not None and self._fits(hardware))
-
-    @property
-    def _asks(self) -> bool:
-        return bool(self.memory_from or self.memory_below or self.parts)
+        if hardware is None:
+            return not (self.memory_from or self.memory_below or self.parts)
+        return self._fits(hardware)
 
     def _fits(self, hardware: Accelerator) -> bool:
         names = (normalise(hardware.name), hardware.architecture)

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 
 from inferplan.errors import SpecError, Unsupported, shown
 from inferplan.specs.base import Record
@@ -151,6 +151,7 @@ class Accelerator(Sourced):
     native: Names | None = None
     fallback: dict[str, Names] = Field(default_factory=dict)
     notes: Names = ()
+    _computed: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @classmethod
     def find(cls, text: str, *, environ: Mapping[str, str] | None = None) -> Self:
@@ -201,6 +202,8 @@ class Accelerator(Sourced):
         >>> Accelerator.find("a100").computed_in("fp8"), Accelerator.find("b200").computed_in("nvfp4")
         ('bf16', 'fp4')
         """
+        if dtype in self._computed:
+            return self._computed[dtype]
         if dtype not in DTYPES:
             raise Unsupported(f"'{shown(dtype)}' is not a number type known here; known are {', '.join(DTYPES)}")
         own = self.fallback.get(dtype)
@@ -208,6 +211,7 @@ class Accelerator(Sourced):
         found = next((candidate for candidate in chain if self._rate(candidate) is not None), None)
         if found is None:
             raise Unsupported(f"{self.title}: no peak is known for {dtype}, nor for what it falls back to ({', '.join(chain)})")
+        self._computed[dtype] = found
         return found
 
     def _rate(self, dtype: str) -> Quantity | None:

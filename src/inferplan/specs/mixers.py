@@ -563,11 +563,23 @@ class CompressedAttention(Record):
         if not self.every:
             return [window]
         entries = [window, CacheEntry("compressed", self.head_dim, 0, self.head_dim, rope_elements=self.rope, every=self.every)]
-        return [*entries, CacheEntry("index", self.indexer.head_dim, 0, self.indexer.head_dim, every=self.every)] if self.indexer else entries
+        return (
+            [*entries, CacheEntry("index", self.indexer.head_dim, 0, self.indexer.head_dim, every=self.every)] if self.indexer else entries
+        )
 
 
 Mixer = Annotated[
-    Attention | LatentAttention | CompressedAttention | Mamba1 | Mamba2 | GatedDelta | KimiDelta | ShortConv | Lightning | GatedRecurrence
-    | Rwkv | MatrixLstm,
+    Attention
+    | LatentAttention
+    | CompressedAttention
+    | Mamba1
+    | Mamba2
+    | GatedDelta
+    | KimiDelta
+    | ShortConv
+    | Lightning
+    | GatedRecurrence
+    | Rwkv
+    | MatrixLstm,
     Field(discriminator="kind"),
 ]
