@@ -36,7 +36,8 @@ def test_python_blocks_run(page: str, text: str) -> None:
     exec(compile(text, page, "exec"), {})  # noqa: S102 - the project's own documentation
 
 
-def test_the_screen_in_the_readme_is_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_screen_in_the_readme_is_the_screen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     shown = next(text for page, text in blocks("text") if page == "README.md")
     first, *rest = [line.rstrip() for line in shown.splitlines()]
     assert main(shlex.split(first[2:])[1:]) == 0

@@ -496,7 +496,14 @@ def test_what_programs_see_of_a_part(part, gib):
     assert total_bytes(Accelerator.find(part)) / GIB == pytest.approx(gib, rel=0.003)
 
 
-def test_every_refusal_is_a_line():
-    with pytest.raises(InferplanError) as caught:
-        capacity(model("bert-base"), h100(), Precision.named("bf16"))
-    assert "\n" not in str(caught.value)
+def test_an_encoder_needs_no_cache_and_holds_what_the_engine_allows():
+    held = capacity(model("bert-base"), h100(), Precision.named("bf16"))
+    assert bool(held.fits) and float(held.request_bytes) == 0
+    assert float(held.max_sequences) == float(held.launch.max_num_seqs)
+
+
+@pytest.mark.parametrize("engine", ["ideal", "llama.cpp"])
+def test_a_model_of_states_alone_has_room_for_as_many_as_memory_holds(engine):
+    held = capacity(model("mamba-2.8b"), h100(), Precision.named("bf16"), engine=engine, max_model_len=1280, max_num_seqs=4)
+    assert bool(held.fits)
+    assert float(held.max_sequences) == pytest.approx(float(held.kv_cache_bytes_per_gpu / held.request_bytes), abs=1)

@@ -11,7 +11,7 @@ import numpy as np
 from inferplan.engine.cache_bytes import kv_bytes_per_token, kv_bytes_per_token_unbounded, sequence_bytes, state_bytes_per_sequence
 from inferplan.engine.segment import Segment
 from inferplan.engine.step import Setting, Step, decode, prefill, step
-from inferplan.errors import InferplanError, SpecError
+from inferplan.errors import InferplanError, SpecError, Unsupported
 from inferplan.memory.capacity import Capacity, capacity
 from inferplan.memory.weights import weight_bytes, weight_bytes_by_part
 from inferplan.ops import Numeric
@@ -21,7 +21,7 @@ from inferplan.specs.engine import Engine
 from inferplan.specs.hardware import Accelerator, Price, prices
 from inferplan.specs.model import Model
 from inferplan.specs.parallel import ONE, Parallel
-from inferplan.specs.precision import Precision
+from inferplan.specs.precision import PARTS, Precision
 
 MAX_TOKENS = 10**8
 MAX_BATCH = 10**6
@@ -45,10 +45,11 @@ class Load:
 
     @property
     def contexts(self) -> np.ndarray:
-        """Contexts that the output runs through, at most 64 of them, evenly spread."""
-        ends: np.ndarray = np.linspace(self.input_tokens + 1, self.tokens, min(self.output_tokens, POINTS))
-        steps = ends.round()
-        return steps[np.append(True, np.diff(steps) > 0)]  # np.unique would load numpy.ma, a tenth of the start-up
+        """Contexts of the decode steps (one fewer than output tokens: prefill gives the first), at most 64 of them, evenly spread."""
+        steps = max(self.output_tokens - 1, 1)
+        ends: np.ndarray = np.linspace(self.input_tokens + 1, self.input_tokens + steps, min(steps, POINTS))
+        whole = ends.round()
+        return whole[np.append(True, np.diff(whole) > 0)]  # np.unique would load numpy.ma, a tenth of the start-up
 
     def checked(self) -> Load:
         """The same, once its numbers are sensible; raises SpecError."""
@@ -193,13 +194,16 @@ def estimate(
 
     Raises SpecError for a load or split outside its range, Unsupported where the part lacks a number that is needed.
     """
-    load = Load(input_tokens, output_tokens, batch, cached).checked()
+    load = Load(input_tokens, output_tokens if model.generates else 1, batch, cached).checked()
+    _check_formats(model, precision)
     split = parallel.checked()
     calibration = Efficiency.load(efficiency) if isinstance(efficiency, str) else efficiency
-    setting = Setting(split, calibration, Engine.find(engine).name, network)
+    found = Engine.find(engine, version)
+    setting = Setting(split, calibration, found.name, network)
     held = capacity(
-        model, hardware, precision, split, engine, version=version, max_model_len=max_model_len or load.tokens, utilization=utilization
-    )
+        model, hardware, precision, split, found, max_model_len=max_model_len or load.tokens, utilization=utilization,
+        max_num_seqs=slots(found, load.batch),
+    )  # fmt: skip
     return Estimate(
         model=model,
         hardware=hardware,
@@ -211,6 +215,18 @@ def estimate(
         prefill=prefill(model, hardware, precision, input_tokens=input_tokens, batch=batch, cached=cached, setting=setting),
         decode=decode(model, hardware, precision, context=load.contexts, batch=in_flight(batch, split), setting=setting),
     )
+
+
+def slots(engine: Engine, batch: int) -> int | None:
+    """The slots to lay out at start where an engine does so; else None, its own limit."""
+    return batch if engine.policy in ("cells", "ideal") else None
+
+
+def _check_formats(model: Model, precision: Precision) -> None:
+    """Raises Unsupported where a precision quantises only parts that the model does not have."""
+    narrow = [part for part in PARTS if precision.format_of(part).quantised]
+    if narrow and precision.mix is None and not {w.part for w in model.weights()} & set(narrow):
+        raise Unsupported(f"{precision.name} changes nothing here: it quantises {', '.join(narrow)}, and {model.title} has none")
 
 
 def in_flight(batch: Numeric, parallel: Parallel) -> Numeric:
@@ -300,7 +316,8 @@ def _candidates(e: Estimate) -> Iterator[tuple[str, Callable[[], Capacity]]]:
         parallel: Parallel = e.setting.parallel,
         max_model_len: float = length,
     ) -> Capacity:
-        return capacity(e.model, hardware, precision, parallel, e.engine, max_model_len=max_model_len)
+        asked = slots(e.engine, e.load.batch)
+        return capacity(e.model, hardware, precision, parallel, e.engine, max_model_len=max_model_len, max_num_seqs=asked)
 
     most = int(np.asarray(c.max_context)) if np.isfinite(float(np.asarray(c.max_context))) else 0
     if e.load.batch == 1 and 1 <= most < length:

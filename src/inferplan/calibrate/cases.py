@@ -79,7 +79,19 @@ def read_cases(path: str | Path) -> tuple[list[Case], list[str]]:
     Raises SpecError for a file that is not a CSV with a `model` column and at least one known quantity.
     """
     place = Path(path)
-    table = csv.DictReader(io.StringIO(read_text(place, limit=MAX_CASE_BYTES)), restkey="_more")
+    try:
+        return _read(place)
+    except csv.Error as e:
+        raise SpecError(f"is not a CSV file that can be read: {e}", file=place) from None
+
+
+def _read(place: Path) -> tuple[list[Case], list[str]]:
+    text = read_text(place, limit=MAX_CASE_BYTES)
+    if (at := text.find("\0")) >= 0:
+        line = text.count("\n", 0, at) + 1
+        raise SpecError("holds a NUL byte, which no CSV file has", file=place, field=f"line {line}")
+    # newline="": the reader itself ends lines at \n, \r\n and \r
+    table = csv.DictReader(io.StringIO(text, newline=""), restkey="_more", strict=True)
     columns = [c for c in table.fieldnames or [] if c]
     if len(set(columns)) != len(columns):
         raise SpecError("stands twice among the columns", file=place, field=next(c for c in columns if columns.count(c) > 1))
@@ -89,11 +101,7 @@ def read_cases(path: str | Path) -> tuple[list[Case], list[str]]:
     wide = [q for q in QUANTITIES if q in columns]
     if not long and not wide:
         raise SpecError("has neither columns 'quantity' and 'value' nor a column named by a quantity", file=place)
-    try:
-        cases = [case for number, row in enumerate(table, start=2) for case in _of_row(row, number, long, wide, place)]
-    except csv.Error as e:
-        raise SpecError(f"is not a CSV file that can be read: {e}", file=place) from None
-    return cases, columns
+    return [case for number, row in enumerate(table, start=2) for case in _of_row(row, number, long, wide, place)], columns
 
 
 def _of_row(row: dict[str, Any], line: int, long: bool, wide: list[str], place: Path) -> Iterator[Case]:
@@ -113,7 +121,9 @@ def _number(cells: dict[str, str], column: str, line: int, place: Path) -> float
         value = float(cells[column])
     except ValueError:
         raise SpecError("must be a number", file=place, field=f"line {line}, {column}", value=cells[column]) from None
-    if not math.isfinite(value) or value < 0:
+    quantity = cells.get("quantity", "") if column == "value" else column
+    signed = quantity == "kv_cache_bytes_per_gpu" or quantity not in QUANTITIES  # an engine out of memory prints how far below zero it is
+    if not math.isfinite(value) or (value < 0 and not signed):
         raise SpecError("must be finite and not negative", file=place, field=f"line {line}, {column}", value=cells[column])
     return value
 

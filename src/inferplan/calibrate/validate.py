@@ -14,6 +14,8 @@ from typing import Any
 from inferplan.calibrate.cases import Case
 from inferplan.engine.cache_bytes import kv_bytes_per_token, kv_bytes_per_token_unbounded, state_bytes_per_sequence
 from inferplan.errors import InferplanError, Unsupported
+from inferplan.memory.capacity import Capacity
+from inferplan.memory.case_columns import capacity_of
 from inferplan.memory.weights import weight_bytes
 from inferplan.readers.opening import Opened, open_model
 from inferplan.specs.counts import counts
@@ -92,11 +94,16 @@ def _model(case: Case) -> Opened:
 
 
 def _precision(case: Case) -> Precision:
-    """The weights and cache formats a row names, else those of the checkpoint."""
+    """The weight format a row names, else that of the checkpoint; the cache format it names, else the 16-bit one."""
     opened = _model(case)
     named = Precision.named(case.text("weights") or opened.precision or opened.model.dtype)
-    kv = case.text("kv")
-    return named.with_kv(kv) if kv else named
+    return named.with_kv(case.text("kv") or "bf16")
+
+
+def _capacity(case: Case) -> Capacity:
+    """What the engine of a row holds; engines load checkpoints stored in fp32 as 16-bit ones."""
+    opened, asked = _model(case), _precision(case)
+    return capacity_of(opened.model, Precision.named("bf16").with_kv(asked.kv.name) if asked.name == "fp32" else asked, case.row)
 
 
 PREDICTORS: dict[str, Callable[[Case], Any]] = {
@@ -106,6 +113,10 @@ PREDICTORS: dict[str, Callable[[Case], Any]] = {
     "kv_bytes_per_token_unbounded": lambda case: kv_bytes_per_token_unbounded(_model(case).model, _precision(case)),
     "state_bytes_per_sequence": lambda case: state_bytes_per_sequence(_model(case).model, _precision(case)),
     "weight_bytes": lambda case: weight_bytes(_model(case).model, _precision(case)),
+    "weight_bytes_per_gpu": lambda case: _capacity(case).weight_bytes_per_gpu,
+    "kv_cache_bytes_per_gpu": lambda case: _capacity(case).reserved_cache_bytes,
+    "kv_cache_tokens": lambda case: _capacity(case).kv_cache_tokens,
+    "max_concurrency": lambda case: _capacity(case).max_concurrency,
 }
 
 

@@ -35,6 +35,7 @@ def estimate(
     utilization: o.Utilization = None,
     efficiency: o.EfficiencyName = "default",
     network: o.Network = None,
+    memory: o.MemorySize = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON, in base units.")] = False,
     csv: Annotated[str | None, typer.Option("--csv", help="Write the record as CSV rows to FILE.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also every operator of a decode step.")] = False,
@@ -45,7 +46,7 @@ def estimate(
     """
     given = o.Asked(
         model, gpu, dtype, kv_dtype, batch, isl, osl, cached, gpus, tp, pp, dp, ep, dcp, engine, engine_version, max_model_len, utilization,
-        efficiency, network,
+        efficiency, network, memory,
     )  # fmt: skip
     asked = [
         replace(given, model=m, gpu=g, dtype=d)

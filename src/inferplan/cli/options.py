@@ -32,6 +32,9 @@ MaxLen = Annotated[int | None, typer.Option("--max-model-len", help="Longest req
 Utilization = Annotated[float | None, typer.Option("--utilization", help="Share of memory the engine may use; unsaid: its default.")]
 EfficiencyName = Annotated[str, typer.Option("--efficiency", help="Calibration of times: ideal, default, or a file.")]
 Network = Annotated[str | None, typer.Option("--network", help="Link between nodes, such as infiniband-ndr.")]
+MemorySize = Annotated[
+    str | None, typer.Option("--memory", help="Usable memory of one device, such as 512GB, for parts without a fixed size.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class Asked:
     utilization: float | None = None
     efficiency: str = "default"
     network: str | None = None
+    memory: str | None = None
 
     def estimate(self) -> Estimate:
         """The estimate that was asked for; raises the errors of what cannot be resolved."""
@@ -68,11 +72,14 @@ class Asked:
 
         self._check()
         opened = open_model(self.model)
-        wanted = (opened.precision or opened.model.dtype) if self.dtype == "auto" else self.dtype
+        stored = opened.precision or opened.model.dtype
+        cast = stored == "fp32" and self.engine != "ideal"  # engines load checkpoints in fp32 as 16-bit ones
+        wanted = self.dtype if self.dtype != "auto" else "bf16" if cast else stored
+        part = hardware(self.gpu)
         precision = Precision.named(wanted, kv=None if self.kv_dtype == "auto" else self.kv_dtype)
         return estimate(
             opened.model,
-            hardware(self.gpu),
+            part.with_memory(self.memory) if self.memory else part,
             precision,
             input_tokens=self.isl,
             output_tokens=self.osl,

@@ -31,13 +31,13 @@ def of_mixer(run: Pass, mixer: Any) -> Iterator[Op]:
             yield replace(op, kind=f"attention_{phase}", stored=run.precision.kv.name) if op.kind == "attention" else op
 
 
-def pairs_of(run: Pass, window: Numeric, chunk: int | None = None) -> Numeric:
-    """Attended pairs of this rank's sequences under a window, a chunk, or neither (an infinite window)."""
+def pairs_of(run: Pass, window: Numeric, chunk: int | None = None, *, causal: bool = True) -> Numeric:
+    """Attended pairs of this rank's sequences under a window, a chunk, or neither (an infinite window); encoders are not causal."""
     limit = float(chunk) if chunk else window
     endless = bool(np.all(np.isinf(np.asarray(window))))
 
     def pairs(s: Segment) -> Numeric:
-        if not run.convention.causal:
+        if not (causal and run.convention.causal):
             return s.sequences * rectangle_pairs(s.new, s.past, limit)
         if chunk:
             return s.sequences * chunk_pairs(s.new, s.past, chunk)
@@ -74,7 +74,7 @@ def _attention(run: Pass, m: Attention) -> Iterator[Op]:
         moved = run.local(lambda s: s.sequences * (fixed if fixed is not None else s.memory)) * entry_bytes(m.cache()[0], run.precision)
         moved = moved / np.minimum(tp, m.kv_heads)
     else:
-        pairs, moved = pairs_of(run, selected(run, m.indexer, float(m.window or np.inf)), m.chunk), _kv_traffic(run, m)
+        pairs, moved = pairs_of(run, selected(run, m.indexer, float(m.window or np.inf)), m.chunk, causal=m.causal), _kv_traffic(run, m)
     flops = attention_flops(m.heads, m.head_dim, m.value_dim, pairs) * 1.0 / tp
     act = 2.0 * run.tokens * m.heads * (m.head_dim + m.value_dim) / tp
     yield Op("scores", "attention", m.part, "bf16", flops, kv_bytes=moved, act_bytes=act)

@@ -136,9 +136,12 @@ class Capacity:
 
     @property
     def max_sequences(self) -> Numeric:
-        """Requests of the longest length that run at once: by cache, by state blocks and by the engine's own limit."""
+        """Requests of the longest length that run at once: by cache, by state blocks and by the engine's own limit.
+
+        Where slots are laid out at start, their number is the user's choice and no limit.
+        """
         held = np.minimum(np.floor(self.max_concurrency), self.state_limit)
-        return np.minimum(held, self.launch.max_num_seqs)
+        return held if self.engine.policy in ("cells", "ideal") else np.minimum(held, self.launch.max_num_seqs)
 
     @property
     def state_limit(self) -> Numeric:

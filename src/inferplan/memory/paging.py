@@ -11,7 +11,6 @@ from functools import reduce
 
 import numpy as np
 
-from inferplan.errors import Unsupported
 from inferplan.formula import formula
 from inferplan.memory.layer_kinds import LayerKind, all_full, layer_kinds, without_index
 from inferplan.ops import Numeric
@@ -237,8 +236,9 @@ class CellPaging:
 
     @property
     def block_bytes(self) -> Numeric:
-        """Bytes of one cell multiple of the layers that grow."""
-        return self.multiple * self.token_bytes
+        """Bytes of one cell multiple of the layers that grow; single bytes where none does, as in a model of states alone."""
+        grown: Numeric = self.multiple * self.token_bytes
+        return np.where(np.asarray(grown) > 0, grown, 1.0)
 
     @property
     def token_bytes(self) -> Numeric:
@@ -251,7 +251,7 @@ class CellPaging:
 
     def blocks(self, available_bytes: Numeric) -> Numeric:
         """Cell multiples that the memory yields."""
-        return np.maximum(np.floor(np.asarray(available_bytes, dtype=float) / np.maximum(self.block_bytes, 1)), 0)
+        return np.maximum(np.floor(np.asarray(available_bytes, dtype=float) / self.block_bytes), 0)
 
     def concurrency(self, blocks: Numeric, length: Numeric, chunk: Numeric) -> Numeric:
         """Slots of `length` tokens that the memory holds."""
@@ -270,7 +270,43 @@ class CellPaging:
         return _longest(lambda length: self.request_bytes(length, chunk) <= blocks * self.block_bytes, np.shape(blocks))
 
 
-Paging = BlockPaging | PoolPaging | CellPaging
+@dataclass(frozen=True, slots=True)
+class NoPaging:
+    """Layers that keep nothing between passes, as those of an encoder: memory for caches bounds no number of requests."""
+
+    block_bytes: Numeric = 0.0
+    token_bytes: Numeric = 0.0
+
+    def blocks(self, available_bytes: Numeric) -> Numeric:
+        """Without bound, once anything is left."""
+        return np.where(np.asarray(available_bytes) > 0, np.inf, 0.0)
+
+    def tokens(self, blocks: Numeric, length: Numeric, chunk: Numeric) -> Numeric:
+        """No token is kept."""
+        return np.zeros(np.shape(blocks))
+
+    def concurrency(self, blocks: Numeric, length: Numeric, chunk: Numeric) -> Numeric:
+        """Requests of any length: without bound."""
+        return blocks + 0 * length
+
+    def request_bytes(self, length: Numeric, chunk: Numeric) -> Numeric:
+        """Nothing."""
+        return 0.0 * length
+
+    def fixed_bytes(self, length: Numeric, chunk: Numeric) -> Numeric:
+        """Nothing."""
+        return 0.0 * length
+
+    def state_limit(self, blocks: Numeric) -> Numeric:
+        """No states, no limit."""
+        return np.full(np.shape(blocks), np.inf)
+
+    def longest(self, blocks: Numeric, chunk: Numeric) -> Numeric:
+        """As long as the model takes."""
+        return blocks
+
+
+Paging = BlockPaging | PoolPaging | CellPaging | NoPaging
 
 
 def _longest(fits: Callable[[Numeric], Numeric], shape: tuple[int, ...]) -> Numeric:
@@ -302,7 +338,7 @@ def paging(
         kinds = [without_index(k, precision, parallel) for k in kinds]
     block = engine.number_or("block_size", 1) if block_size is None else block_size
     if not kinds:
-        raise Unsupported(f"{model.title} keeps no cache, so there is nothing to page")
+        return NoPaging()
     if engine.policy == "ideal":
         return CellPaging(tuple(kinds), 1)
     if engine.policy == "cells":

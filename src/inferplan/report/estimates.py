@@ -17,6 +17,7 @@ from inferplan.deployment import (
 )
 from inferplan.engine.step import Step
 from inferplan.report.screen import table
+from inferplan.specs.catalog import by_name
 from inferplan.units import show, significant
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ PASS = ("flops", "weight_bytes", "kv_bytes", "bytes", "wire_bytes", "intensity",
 def value(x: Any) -> float:
     """A result as one number: the mean over the points it was evaluated at."""
     return float(np.mean(x))
+
+
+def percent(share: float) -> str:
+    """A share of a roof, with a decimal where it is below ten per cent."""
+    return f"{100 * share:.{1 if share < 0.0995 else 0}f} %"
 
 
 def record(e: Estimate) -> dict[str, Any]:
@@ -126,6 +132,10 @@ def sentence(e: Estimate) -> str:
         why = e.capacity.reason() or f"there is room for {requests(e.max_sequences)}, not {e.load.batch:,}"
         return f"Does not fit {under}: {why}."
     sure = "" if e.setting.ideal else "about "
+    if not e.model.generates:
+        what = f"{e.load.batch:,} inputs" if e.load.batch > 1 else "One input"
+        takes = "take" if e.load.batch > 1 else "takes"
+        return f"Fits {under}; an encoder, which writes no tokens.\n{what} of {e.load.input_tokens:,} tokens {takes} {sure}{show(e.ttft_s, 's')}."
     return (
         f"Fits, with room for {requests(e.max_sequences)} at once {under}.\n"
         f"One request takes {sure}{show(e.e2e_s, 's')}: {show(e.ttft_s, 's')} to the first token, then"
@@ -136,12 +146,27 @@ def sentence(e: Estimate) -> str:
 def why(e: Estimate) -> str:
     """What binds, against which ceiling."""
     lines = []
-    for name, step in (("Prefill", e.prefill), ("Decode", e.decode)):
-        rates = {op.rate for op in step.ops if op.rate not in ("none", "fp32") and op.kind in ("matmul", "experts")}
-        ridges = ", ".join(f"{significant(e.hardware.ridge(r))} ({e.hardware.computed_in(r)})" for r in sorted(rates, key=e.hardware.ridge))
+    for name, step in passes(e):
+        ridges = ", ".join(f"{significant(ridge)} ({rate})" for rate, ridge in ridges_of(step).items())
         lines.append(f"{name} is {bound(step)}-bound: {significant(value(step.intensity))} FLOP/B, where the ridge is at {ridges}.")
     fallbacks = [f"{asked} is stored, {got} is computed" for asked, got in e.computed_in.items() if asked != got]
     return "\n".join([*lines, *(f"On this part {f}." for f in fallbacks)])
+
+
+def passes(e: Estimate) -> list[tuple[str, Step]]:
+    """The passes that the model makes, by name."""
+    return [("Prefill", e.prefill), ("Decode", e.decode)] if e.model.generates else [("The pass", e.prefill)]
+
+
+def ridges_of(step: Step) -> dict[str, float]:
+    """The ridge of each number type that a tenth of the matrix work or more runs in, lowest first."""
+    work: dict[str, float] = {}
+    for op in step.ops:
+        if op.kind in ("matmul", "experts") and op.rate != "none":
+            rate = step.hardware.computed_in(op.rate)
+            work[rate] = work.get(rate, 0.0) + value(op.flops)
+    main = [rate for rate, flops in work.items() if flops >= sum(work.values()) / 10]
+    return {rate: step.hardware.ridge(rate) for rate in sorted(main, key=step.hardware.ridge)}
 
 
 def show_estimate(e: Estimate, out: Console, *, asked_model: str, asked_gpu: str, verbose: bool = False) -> None:
@@ -152,7 +177,7 @@ def show_estimate(e: Estimate, out: Console, *, asked_model: str, asked_gpu: str
     out.print("\n" + sentence(e))
     out.print(why(e))
     tables = [memory_table(e), time_table(e), parts_table(e)]
-    if e.fits:
+    if e.fits and e.model.generates:
         tables.append(batch_table(e, batches(e)))
     if verbose:
         tables.append(operator_table(e))
@@ -160,12 +185,13 @@ def show_estimate(e: Estimate, out: Console, *, asked_model: str, asked_gpu: str
         out.print()
         out.print(found)
     out.print()
-    for line in (*help_lines(e), *remarks(e)):
+    for line in (*help_lines(e), *remarks(e), see_also(e, asked_model, asked_gpu)):
         out.print(line)
 
 
 def _echo(e: Estimate, asked_model: str, asked_gpu: str) -> list[tuple[str, str]]:
     p, load = e.setting.parallel, e.load
+    engine = "none" if e.engine.policy == "ideal" else f"{e.engine.title} {e.engine.version}"
     split = ", ".join(
         f"{n} {int(np.asarray(getattr(p, n)))}" for n in ("tp", "pp", "dp", "ep", "dcp") if int(np.asarray(getattr(p, n))) > 1
     )
@@ -174,7 +200,7 @@ def _echo(e: Estimate, asked_model: str, asked_gpu: str) -> list[tuple[str, str]
         ("model", _resolved(asked_model, e.model.name)),
         ("gpu", _resolved(asked_gpu, e.hardware.name)),
         ("precision", e.precision.summary),
-        ("engine", f"{e.engine.title} {e.engine.version}; times by calibration '{e.setting.efficiency.name}'"),
+        ("engine", f"{engine}; times by calibration '{e.setting.efficiency.name}'"),
         ("workload", f"{load.input_tokens:,} tokens in{cached}, {load.output_tokens:,} out, batch {load.batch:,}"),
     ]
     return rows if not split else [*rows[:2], ("split", split), *rows[2:]]
@@ -190,13 +216,13 @@ def memory_table(e: Estimate) -> Any:
     beside = whole - value(c.launch.utilization) * value(c.total_bytes)
     per_token = f"{value(c.kv_bytes_per_token_per_gpu):,.0f} B per token of a long request"
     ideal = e.weight_bytes / e.gpus + e.load.batch * e.sequence_bytes / e.gpus
-    graphs = value(c.graph_bytes)
+    graphs, kept = value(c.graph_bytes), f"{value(c.kv_cache_tokens):,.0f} tokens, {per_token}"
     rows = [
         ("weights", value(c.weight_bytes_per_gpu), f"{e.counts.total:,} parameters" + (f" over {e.gpus} devices" if e.gpus > 1 else "")),
         ("activations, peak", value(c.activation_bytes), f"{value(c.launch.max_num_batched_tokens):,.0f} tokens in a step"),
         ("context, collectives", value(c.non_torch_bytes), ""),
         ("CUDA graphs", graphs, "inside the budget" if c.graphs_inside else "outside the budget"),
-        ("KV cache", value(c.kv_cache_bytes_per_gpu), f"{value(c.kv_cache_tokens):,.0f} tokens, {per_token}"),
+        ("KV cache" if e.model.generates else "free", value(c.kv_cache_bytes_per_gpu), kept if e.model.generates else ""),
         ("left outside the budget", beside, f"utilization {value(c.launch.utilization):.3g}"),
         ("usable", whole, e.hardware.usable.kind),
         ("this load at the least", ideal, "weights and caches alone"),
@@ -208,17 +234,17 @@ def memory_table(e: Estimate) -> Any:
 def time_table(e: Estimate) -> Any:
     """Prefill and one decode step: estimate, floor and what binds."""
     rows = []
-    for name, step in (("prefill", e.prefill), ("decode step", e.decode)):
+    for name, step in (("prefill", e.prefill), ("decode step", e.decode)) if e.model.generates else (("pass", e.prefill),):
         figures = (show(value(step.time_s), "s"), show(value(step.floor_s), "s"), bound(step), significant(value(step.intensity)))
-        used = (f"{100 * value(step.mfu):.0f} %", f"{100 * value(step.mbu):.0f} %")
+        used = (percent(value(step.mfu)), percent(value(step.mbu)))
         rows.append((name, *figures, *used, show(value(step.bytes), "B"), show(value(step.flops), "FLOP")))
     head = ("Time", "estimate", "floor", "bound by", "FLOP/B", "MFU", "MBU", "bytes", "work")
     return table(head, rows, right=(1, 2, 4, 5, 6, 7, 8))
 
 
 def parts_table(e: Estimate) -> Any:
-    """Where a decode step goes, by part: bytes, work and time."""
-    step = e.decode
+    """Where a decode step, or the one pass of an encoder, goes by part: bytes, work and time."""
+    step = e.decode if e.model.generates else e.prefill
     total_s = value(step.time_s)
     rows = []
     for part, (flops, moved) in step.by("part").items():
@@ -228,7 +254,9 @@ def parts_table(e: Estimate) -> Any:
     over = value(step.overhead_s)
     if over:
         rows.append(("engine and host", show(over, "s"), f"{100 * over / total_s:.1f} %", "", ""))
-    return table(("Where a decode step goes", "time", "share", "bytes", "work"), rows, right=(1, 2, 3, 4))
+    return table(
+        (f"Where {'a decode step' if e.model.generates else 'the pass'} goes", "time", "share", "bytes", "work"), rows, right=(1, 2, 3, 4)
+    )
 
 
 def operator_table(e: Estimate) -> Any:
@@ -250,7 +278,7 @@ def batch_table(e: Estimate, b: Batches) -> Any:
         money = "" if usd is None else f"{np.asarray(usd)[i]:,.2f}"
         energy = "" if joules is None else f"{np.asarray(joules)[i] / 3.6e6:,.2f}"
         times = (show(b.ttft_s[i], "s"), show(b.tpot_s[i], "s"), show(b.floor_tpot_s[i], "s"))
-        used = (f"{100 * b.mfu[i]:.0f} %", f"{100 * b.mbu[i]:.0f} %")
+        used = (percent(b.mfu[i]), percent(b.mbu[i]))
         rows.append((f"{n:,.0f}", significant(b.output_tokens_per_s[i]), *times, *used, money, energy))
     head = ("Requests at once", "tokens/s", "TTFT", "TPOT", "floor", "MFU", "MBU", "USD/Mtok", "kWh/Mtok")
     return table(head, rows, right=range(9))
@@ -269,6 +297,8 @@ def help_lines(e: Estimate) -> list[str]:
 def remarks(e: Estimate) -> list[str]:
     """Which assumptions carried weight, and where to look next."""
     lines = []
+    if e.model.context and e.load.tokens > e.model.context:
+        lines.append(f"Warning: {e.load.tokens:,} tokens, but the model takes {e.model.context:,}; engines refuse longer requests.")
     if e.setting.ideal:
         lines.append("Times are floors: efficiency 1, no overhead, exchanges between devices for nothing but their bytes.")
     else:
@@ -282,8 +312,17 @@ def remarks(e: Estimate) -> list[str]:
     if used:
         lines.append(f"Low-confidence numbers of this part: {', '.join(used[:4])}.")
     if e.hardware.usable.kind == "assumed":
-        lines.append("Usable memory is assumed to be the capacity: the driver's figure is not known.")
+        lines.append(f"Usable memory is assumed: {e.hardware.usable.note or 'the capacity'}.")
     if e.model.note:
         lines.append(f"Model: {e.model.note}")
-    lines.append(f"See also: inferplan show {e.model.name}; show {e.hardware.name}; explain tpot ...; plot roofline ...; --json.")
     return lines
+
+
+def see_also(e: Estimate, asked_model: str, asked_gpu: str) -> str:
+    """Commands that open the numbers further; a file of one's own is looked at with `check`."""
+    looks = [f"{'show' if found is not None else 'check'} {asked}" for asked, found in _looked_up(asked_model, asked_gpu)]
+    return "See also: inferplan " + "; ".join([*looks, "explain tpot ...", "plot roofline ...", "--json"]) + "."
+
+
+def _looked_up(asked_model: str, asked_gpu: str) -> list[tuple[str, Any]]:
+    return [(asked_model, by_name("models", asked_model)), (asked_gpu, by_name("hardware", asked_gpu))]

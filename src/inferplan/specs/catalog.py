@@ -65,7 +65,7 @@ def _keys(kind: str, text: str) -> list[str]:
 def search_path(environ: Mapping[str, str] | None = None) -> list[Path]:
     """The folders that may hold `hardware/`, `models/` ...: the user's own first. `environ` stands in for the environment."""
     environ = os.environ if environ is None else environ
-    own = [resolve(part) for part in environ.get(PATH_VARIABLE, "").split(os.pathsep) if part]
+    own = [_own_folder(part) for part in environ.get(PATH_VARIABLE, "").split(os.pathsep) if part]
     return [*own, *_shipped()]
 
 
@@ -76,6 +76,13 @@ def _shipped() -> tuple[Path, ...]:
     checkout = package.parents[1]
     runs_from_checkout = package.parent.name == "src" and (checkout / "pyproject.toml").is_file()
     return (*([checkout] if runs_from_checkout else []), package / "_data")
+
+
+def _own_folder(text: str) -> Path:
+    folder = resolve(text)
+    if not folder.is_dir():
+        raise SpecError("is not a folder; it should hold hardware/, models/, formats/ or engines/", field=PATH_VARIABLE, value=text)
+    return folder
 
 
 def folders(kind: str, environ: Mapping[str, str] | None = None) -> list[Path]:
@@ -176,6 +183,12 @@ def _by_spelling(folder: Path, key: str) -> Path | None:
     return _by_stem(folder, name) if name else None
 
 
+def seen_spellings(kind: str, *, environ: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
+    """The spellings seen in public tables that are no aliases of their own, each with the name it means."""
+    tables = [table for folder in folders(kind, environ) if (table := folder / SPELLINGS).is_file()]
+    return [(row["spelling"], row["name"]) for table in tables for row in _rows(table, ("spelling", "name"))]
+
+
 def _near(kind: str, text: str, environ: Mapping[str, str] | None) -> str:
     """'; near it: ...' with up to four spellings of different specs, or nothing."""
     key = _keys(kind, text)[-1:] or [""]
@@ -225,17 +238,17 @@ def _scanned(folder: Path, *, strict: bool = False) -> Iterator[Entry]:
     """The entries of the files themselves. A file that cannot be read keeps its stem as its name, unless `strict`."""
     for place in (folder, *_subfolders(folder)):
         for path in sorted(place.glob("*.yaml")):
-            if place != folder or path.stem not in _NOT_SPECS:
+            if (place != folder or path.stem not in _NOT_SPECS) and path.is_file():
                 yield _entry(path, strict)
 
 
 def _entry(path: Path, strict: bool) -> Entry:
     try:
         data: dict[str, Any] = load_yaml(path)
-    except SpecError:
+    except SpecError as e:
         if strict:
             raise
-        data = {}
+        data = {"title": f"broken: {e.rule}"}
     aliases, checkpoints = data.get("aliases"), data.get("checkpoints")
     group = data.get("vendor") or data.get("family") or path.parent.name
     texts = tuple(str(a) for a in aliases) if isinstance(aliases, list) else ()

@@ -70,22 +70,25 @@ def load_json(path: str | os.PathLike[str], *, limit: int = MAX_BYTES, infinity:
 def parse_json(text: str, *, file: Any = None, infinity: bool = False) -> dict[str, Any]:
     """The mapping a JSON text holds; duplicate keys, NaN, overflow and deep nesting are refused.
 
-    `infinity=True` lets the word `Infinity` pass, which published configs use for an open time-step limit.
+    `infinity=True` reads the word `Infinity` as null in fields that end in `limit`: published configs have an open time-step limit.
 
     >>> parse_json('{"a": [1, 2]}')
     {'a': [1, 2]}
     """
 
+    unbounded: list[str] = []
+
     def refuse(word: str) -> Any:
         if infinity and word != "NaN":
-            return None
+            unbounded.append(word)
+            return float(word)
         raise SpecError("is not a number that JSON allows", file=file, value=word)
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
             raise SpecError("stands twice in one mapping", file=file, field=_first_twice(k for k, _ in pairs))
-        return found
+        return {k: _bounded(v) if k.endswith("limit") else v for k, v in pairs} if unbounded else found
 
     if text.count(",") + text.count("[") + text.count("{") > MAX_NODES:
         raise SpecError(f"holds more than {MAX_NODES:,} nodes", file=file)
@@ -98,6 +101,13 @@ def parse_json(text: str, *, file: Any = None, infinity: bool = False) -> dict[s
     except ValueError as e:
         raise SpecError(f"is not valid JSON: {str(e)[:80]}", file=file) from None
     return _checked(value, file)
+
+
+def _bounded(value: Any) -> Any:
+    """A limit, or a pair of them, with null for infinity."""
+    if isinstance(value, list):
+        return [_bounded(v) for v in value]
+    return None if isinstance(value, float) and math.isinf(value) else value
 
 
 def _first_twice(keys: Iterable[str]) -> str:

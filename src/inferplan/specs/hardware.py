@@ -19,7 +19,7 @@ from inferplan.errors import SpecError, Unsupported, shown
 from inferplan.specs.base import Record
 from inferplan.specs.catalog import data_file, find, folders, normalise
 from inferplan.specs.document import read_text
-from inferplan.specs.quantity import BytesPerS, BytesQ, FlopsPerS, Hertz, Pure, Quantity, Sourced, Watts, refusal
+from inferplan.specs.quantity import BytesPerS, BytesQ, FlopsPerS, Hertz, Pure, Quantity, Sourced, Watts, quantity, refusal
 
 FLOATS = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "fp6", "mxfp6", "fp4", "mxfp4", "nvfp4")
 DTYPES = (*FLOATS, "int8", "int4")
@@ -247,13 +247,25 @@ class Accelerator(Sourced):
         """
         return self.peak_flops_per_s(dtype) / self.bandwidth_bytes_per_s
 
+    def with_memory(self, text: str) -> Self:
+        """The same part with so much usable memory, for parts that take what is installed, such as CPUs.
+
+        >>> Accelerator.find("h100").with_memory("94 GiB").usable_bytes / 1024**3
+        94.0
+        """
+        try:
+            given = quantity({"value": text, "kind": "assumed", "note": "as given"}, "B")
+        except SpecError as e:
+            raise SpecError(e.rule, field="memory", value=e.value) from None
+        return self.model_copy(update={"memory": self.memory.model_copy(update={"usable": given})})
+
     @property
     def usable(self) -> Quantity:
         """The memory that the driver offers; where it is not known, the capacity, labelled `assumed`."""
         if self.memory.usable is not None:
             return self.memory.usable
         if self.memory.capacity is None:
-            raise Unsupported(f"{self.title}: the file states no memory size; add memory.capacity in a file of your own")
+            raise Unsupported(f"{self.title}: no memory size is known, since it takes what is installed; state it (--memory 512GB)")
         note = "the capacity; what the driver leaves of it is not known"
         return self.memory.capacity.model_copy(update={"kind": "assumed", "note": note})
 

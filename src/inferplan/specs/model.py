@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from inferplan.errors import SpecError
+from inferplan.errors import NotFound, SpecError
 from inferplan.specs.base import Record, Spec
 from inferplan.specs.cache import CacheEntry
 from inferplan.specs.ffns import Experts, FeedForward
@@ -23,6 +23,7 @@ from inferplan.specs.order import expand
 from inferplan.specs.weights import Part, Use, Weight, linear, norm, params, vector
 
 Loose = Field(strict=False)
+PLAIN_DTYPES = frozenset({"fp32", "fp16", "bf16"})  # known without the format files
 
 
 class Extra(Record):
@@ -245,6 +246,18 @@ class Model(Stack, Spec):
             raise SpecError(f"is stated, but the shapes add up to {self.params:,}", field="total", value=f"{self.total:,}")
         return self
 
+    @field_validator("dtype")
+    @classmethod
+    def _format(cls, text: str) -> str:
+        if text not in PLAIN_DTYPES:
+            from inferplan.specs.precision import named_format
+
+            try:
+                named_format(text)
+            except NotFound as e:
+                raise SpecError(str(e), field="dtype", value=text) from None
+        return text
+
     def __hash__(self) -> int:
         """By name and layers."""
         return hash((self.name, self.hidden, self.layers, self.vocab))
@@ -277,6 +290,11 @@ class Model(Stack, Spec):
         block = [w for name in expand(self.mtp.layers) for w in self.blocks[name].weights(self.hidden)]
         module = [*block, *(e.weight() for e in self.mtp.extra)]
         return [replace(w.named("mtp"), copies=w.copies * self.mtp.modules) for w in module]
+
+    @property
+    def generates(self) -> bool:
+        """Whether it writes one token after the other; an encoder does not and keeps no cache."""
+        return bool(self.cache())
 
     def cache(self) -> list[tuple[int, CacheEntry]]:
         """Each kind of cache entry with the number of layers that keep it."""

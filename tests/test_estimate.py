@@ -1,0 +1,125 @@
+"""The estimate as a whole: times beside floors, encoders, limits, what a precision changes, parts without a memory size."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from inferplan.cli.app import main
+from inferplan.deployment import Estimate, Load, batches, estimate
+from inferplan.errors import Unsupported
+from inferplan.names import hardware, model, precision
+from inferplan.report.estimates import record, ridges_of
+
+
+def of(name: str, part: str, dtype: str, **more: object) -> Estimate:
+    return estimate(model(name), hardware(part), precision(dtype), **more)  # type: ignore[arg-type]
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main(["estimate", *words])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize(("tokens_in", "tokens_out", "expected"), [(10, 1, [11]), (10, 2, [11]), (10, 4, [11, 12, 13])])
+def test_contexts_are_those_of_the_decode_steps(tokens_in: int, tokens_out: int, expected: list[int]) -> None:
+    assert Load(tokens_in, tokens_out).contexts.tolist() == expected
+
+
+def test_many_contexts_are_sampled_evenly_between_the_ends() -> None:
+    found = Load(1000, 5001).contexts
+    assert (found[0], found[-1], len(found)) == (1001, 6000, 64)
+    assert np.ptp(np.diff(found)) <= 1
+
+
+@pytest.mark.parametrize("part", ["h100", "a100", "rtx-4090", "mi300x", "m3-max", "tpu-v5e"])
+@pytest.mark.parametrize("batch", [1, 16])
+def test_no_estimate_lies_below_its_floor(part: str, batch: int) -> None:
+    e = of("llama-3.1-8b", part, "bf16", batch=batch)
+    assert e.ttft_s >= e.floor_ttft_s > 0
+    assert e.tpot_s >= e.floor_tpot_s > 0
+
+
+def test_the_ideal_calibration_gives_operators_in_turn_and_no_more() -> None:
+    e = of("llama-2-7b", "h100", "fp16", efficiency="ideal", engine="ideal")
+    steps = [float(np.mean(e.decode.op_s(op))) for op in e.decode.ops]
+    assert e.tpot_s == pytest.approx(sum(steps), rel=1e-12)
+    assert e.tpot_s < 1.02 * e.floor_tpot_s
+
+
+def test_batches_grow_throughput_and_never_shorten_a_step() -> None:
+    b = batches(of("llama-3.1-8b", "h100", "bf16"))
+    assert np.all(np.diff(b.tpot_s) > 0) and np.all(np.diff(b.output_tokens_per_s) > 0)
+    assert b.batch.tolist() == [2.0**i for i in range(len(b.batch))]
+
+
+def test_an_encoder_has_one_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = said(capsys, "-m", "bert-base", "-g", "h100", "--isl", "512", "-b", "8")
+    assert code == 0 and "8 inputs of 512 tokens take" in out
+    assert "decode" not in out.lower() and "tokens/s" not in out
+
+
+def test_an_encoder_attends_to_both_sides() -> None:
+    e = of("bert-base", "h100", "fp16", input_tokens=512)
+    scores = next(op for op in e.prefill.ops if op.name == "layer.scores")
+    assert float(np.asarray(scores.flops)) == 12 * 2 * 12 * (64 + 64) * 512**2
+
+
+def test_a_request_beyond_the_context_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Warning: 100,256 tokens, but the model takes 4,096" in said(capsys, "-m", "7b", "-g", "h100", "--isl", "100000")[1]
+    assert "Warning" not in said(capsys, "-m", "7b", "-g", "h100", "--isl", "1000")[1]
+
+
+@pytest.mark.parametrize("dtype", ["mxfp4", "nvfp4-experts"])
+def test_a_precision_that_changes_nothing_is_refused(dtype: str) -> None:
+    with pytest.raises(Unsupported, match="changes nothing here: it quantises experts"):
+        of("llama-3.1-8b", "h100", dtype)
+    assert of("gpt-oss-20b", "h100", "mxfp4").weight_bytes < 14e9
+
+
+def test_a_checkpoint_in_fp32_is_run_in_16_bits(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = said(capsys, "-m", "t5-large", "-g", "h100")
+    assert code == 0 and "precision  bf16, bf16 KV" in out and "ridge is at 295 (bf16)" in out
+
+
+def test_each_ridge_stands_once() -> None:
+    e = of("gpt-oss-120b", "h100", "nvfp4-moe")
+    assert list(ridges_of(e.decode)) == ["bf16"]
+
+
+@pytest.mark.parametrize("name", ["qwen3-next-80b-a3b", "jamba-1.5-mini", "deepseek-v3"])
+def test_a_part_without_an_fp32_rate_takes_hybrids(name: str) -> None:
+    assert of(name, "tpu-v5e", "bf16").floor_tpot_s > 0
+
+
+def test_a_part_without_a_memory_size_asks_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = said(capsys, "-m", "7b", "-g", "graviton4")
+    assert code == 2 and err.count("\n") == 1 and "--memory" in err
+    code, out, _ = said(capsys, "-m", "7b", "-g", "graviton4", "--memory", "512 GB", "--engine", "llama.cpp")
+    assert code == 0 and "Usable memory is assumed: as given." in out
+    code, _, err = said(capsys, "-m", "7b", "-g", "graviton4", "--memory", "lots")
+    assert code == 2 and "memory: lots" in err
+
+
+@pytest.mark.parametrize("engine", ["ideal", "llama.cpp"])
+def test_slots_are_the_users_choice(engine: str) -> None:
+    e = of("llama-2-7b", "h100", "fp16", engine=engine, batch=8)
+    assert e.fits and e.max_sequences > 50
+
+
+def test_a_file_of_ones_own_is_looked_at_with_check(capsys: pytest.CaptureFixture[str], tmp_path: object) -> None:
+    from pathlib import Path
+
+    from inferplan.specs.write import model_yaml
+
+    path = Path(str(tmp_path)) / "mine.yaml"
+    path.write_text(model_yaml(model("llama-2-7b").model_copy(update={"name": "mine", "aliases": ()})))
+    assert f"inferplan check {path}" in said(capsys, "-m", str(path), "-g", "h100")[1].replace("\n", "")
+
+
+def test_a_record_has_no_number_that_is_not_finite() -> None:
+    import json
+
+    text = json.dumps(record(of("bert-base", "h100", "fp16")), default=float)
+    assert "NaN" not in text
