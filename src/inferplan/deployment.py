@@ -48,8 +48,9 @@ class Load:
         """Contexts of the decode steps (one fewer than output tokens: prefill gives the first), at most 64 of them, evenly spread."""
         steps = max(self.output_tokens - 1, 1)
         ends: np.ndarray = np.linspace(self.input_tokens + 1, self.input_tokens + steps, min(steps, POINTS))
-        whole = ends.round()
-        return whole[np.append(True, np.diff(whole) > 0)]  # np.unique would load numpy.ma, a tenth of the start-up
+        whole: np.ndarray = ends.round()
+        distinct: np.ndarray = whole[np.append(True, np.diff(whole) > 0)]  # np.unique would load numpy.ma, a tenth of the start-up
+        return distinct
 
     def checked(self) -> Load:
         """The same, once its numbers are sensible; raises SpecError."""

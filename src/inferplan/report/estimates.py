@@ -135,7 +135,8 @@ def sentence(e: Estimate) -> str:
     if not e.model.generates:
         what = f"{e.load.batch:,} inputs" if e.load.batch > 1 else "One input"
         takes = "take" if e.load.batch > 1 else "takes"
-        return f"Fits {under}; an encoder, which writes no tokens.\n{what} of {e.load.input_tokens:,} tokens {takes} {sure}{show(e.ttft_s, 's')}."
+        first = f"Fits {under}; an encoder, which writes no tokens."
+        return f"{first}\n{what} of {e.load.input_tokens:,} tokens {takes} {sure}{show(e.ttft_s, 's')}."
     return (
         f"Fits, with room for {requests(e.max_sequences)} at once {under}.\n"
         f"One request takes {sure}{show(e.e2e_s, 's')}: {show(e.ttft_s, 's')} to the first token, then"

@@ -186,10 +186,11 @@ def weights_table(model: Model, c: Counts) -> Any:
 
 def rule_of_thumb(model: Model, c: Counts) -> list[str]:
     """The founding article's two rules beside the exact figures, where they apply."""
-    billions = round(c.text / 1e9) or 1
+    rough = float(f"{c.active / 1e9:.1g}") if c.active < 3e9 else float(round(c.active / 1e9))
     read = 2 * c.active_read
+    of = "active parameters" if c.experts else "parameters"
     lines = [
-        f"Rule of thumb: {billions} B at 2 bytes = {2 * billions} GB per token, {2 * billions / 2:.0f} ms at 2 TB/s;"
+        f"Rule of thumb: {rough:g} B {of} at 2 bytes = {2 * rough:g} GB per token, {rough:.2g} ms at 2 TB/s;"
         f" exactly {show(read, 'B', digits=4)} of weights per token, {show(read / 2e12, 's')}."
     ]
     full = [m for _, _, b in model.groups() for m in b.mixers if isinstance(m, Attention) and m.cached and not m.memory]
