@@ -21,6 +21,7 @@ from pydantic import Field, ValidationError, model_validator
 from inferplan.errors import NotFound, SpecError, Unsupported, shown
 from inferplan.specs.base import Record, Spec, complaint
 from inferplan.specs.catalog import folders, normalise
+from inferplan.specs.document import read_text
 from inferplan.specs.quantity import Source
 
 Numeric = float | NDArray[Any]
@@ -368,8 +369,24 @@ class Library:
     files: Mapping[str, FormatFile]
     formats: Mapping[tuple[Use, str], Format]
     presets: Mapping[str, Preset]
-    rules: Mixes
-    mixes: Mapping[str, Mix]
+    mixes_file: Path
+
+    @property
+    def rules(self) -> Mixes:
+        """The file mixes, read when they are first asked for."""
+        return _mixes(self.mixes_file)[0]
+
+    @property
+    def mixes(self) -> Mapping[str, Mix]:
+        """The file mixes by normalised name."""
+        return _mixes(self.mixes_file)[1]
+
+    def mix_called(self, key: str) -> Mix | None:
+        """The file mix of a normalised name, which may start with `gguf-`; the file is only read where it could name it."""
+        bare = key.removeprefix("gguf-")
+        if bare not in read_text(self.mixes_file).lower().replace("_", "-"):
+            return None
+        return self.mixes.get(key) or self.mixes.get(bare)
 
     def format(self, text: str, use: Use) -> Format:
         """The format of a name or alias; raises NotFound with near misses."""
@@ -433,9 +450,13 @@ def _library(places: tuple[Path, ...]) -> Library:
         files |= {file.name: file for file in own}
         formats = _names(own, folder) | formats
         presets = {normalise(n): p for file in own for p in file.presets for n in (*p.aliases, p.name)} | presets
-    held = Mixes.load(mixes)
-    by_name = {normalise(n): mix for mix in held.mixes for n in (mix.name, *mix.aliases)}
-    return Library(files, formats, presets, held, by_name)
+    return Library(files, formats, presets, mixes)
+
+
+@cache
+def _mixes(path: Path) -> tuple[Mixes, dict[str, Mix]]:
+    held = Mixes.load(path)
+    return held, {normalise(n): mix for mix in held.mixes for n in (mix.name, *mix.aliases)}
 
 
 def _file(path: Path) -> FormatFile:
@@ -700,7 +721,7 @@ def _preset(text: str) -> Preset:
     key, held = normalise(text), library()
     if (preset := held.presets.get(key)) is not None:
         return preset
-    if (mix := held.mixes.get(key) or held.mixes.get(key.removeprefix("gguf-"))) is not None:
+    if (mix := held.mix_called(key)) is not None:
         return _mix_preset(mix)
     if widths := re.fullmatch(r"(w\d+a\d+.*?)-?kv(\d+)", key):
         bits = {"16": "bf16", "8": "int8", "4": "int4"}
