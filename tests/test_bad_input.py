@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from bad.builders import ARRAY, BOOL, TEXT, TYPE_NUMBER, U8, U32, Writer, entries, gguf, hole, raw_safetensors, safetensors
 from inferplan.errors import SpecError
 from inferplan.readers.gguf import read_gguf
+from inferplan.readers.huggingface.config import load_config
+from inferplan.readers.huggingface.fields import Fields
 from inferplan.readers.safetensors import read_checkpoint, read_header, read_index
 from inferplan.specs.document import load_json, load_yaml
 
@@ -512,3 +514,89 @@ def test_any_json_in_any_place_of_a_header(tmp_path: Path, value: Any, place: st
     else:
         found["w" if place == "entry" else place] = value
     outcome(raw_safetensors(tmp_path / "x.safetensors", found, 8), (tmp_path / "x.safetensors").read_bytes())
+
+
+# ------------------------------------------------------------------------------------- numbers of a config.json that make no sense
+
+LLAMA = {
+    "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    "intermediate_size": 128, "vocab_size": 100, "max_position_embeddings": 512, "torch_dtype": "bfloat16", "tie_word_embeddings": False,
+}  # fmt: skip
+MISTRAL = {**LLAMA, "model_type": "mistral", "sliding_window": 128}
+WIDTHS = (
+    "intermediate_size",
+    "num_key_value_heads",
+    "head_dim",
+    "max_position_embeddings",
+    "hidden_size",
+    "num_hidden_layers",
+    "vocab_size",
+)
+
+
+def refused_config(path: Path, config: dict[str, Any]) -> str:
+    path.write_text(json.dumps(config))
+    with pytest.raises(SpecError) as caught:
+        load_config(path)
+    assert caught.value.file == path
+    assert str(caught.value).isprintable()
+    return str(caught.value).removeprefix(f"{path}: ")
+
+
+@pytest.mark.parametrize("field", WIDTHS)
+def test_widths_and_counts_below_one_or_without_bound(tmp_path: Path, field: str) -> None:
+    path = tmp_path / "config.json"
+    for value in (-1, 0, -(2**40)):
+        assert refused_config(path, {**LLAMA, field: value}).startswith(f"{field}: {value}: must lie between 1 and ")
+    for value in (float("inf"), float("-inf")):
+        assert refused_config(path, {**LLAMA, field: value}) == f"{field}: {value}: must be a finite number"
+    for value in (1.5, True, "8", [8]):
+        assert refused_config(path, {**LLAMA, field: value}) == f"{field}: {value}: must be a whole number"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("sliding_window", -5, "sliding_window: -5: must lie between 1 and"),
+        ("sliding_window", float("inf"), "sliding_window: inf: must be a finite number"),
+        ("torch_dtype", "abc", "torch_dtype: abc: is not one of float32, "),
+        ("torch_dtype", [1], "torch_dtype: [1]: is not one of"),
+        ("torch_dtype", -1, "torch_dtype: -1: is not one of"),
+        ("dtype", "torch.wombat", "dtype: torch.wombat: is not one of"),
+        ("tie_word_embeddings", float("inf"), "tie_word_embeddings: inf: must be a finite number"),
+        ("tie_word_embeddings", -1, "tie_word_embeddings: -1: must be true or false"),
+        ("quantization_config", float("inf"), "quantization_config: inf: must be a finite number"),
+        ("quantization_config", {"bits": float("inf")}, "quantization_config.bits: inf: must be a finite number"),
+        ("quantization_config", -1, "quantization_config: -1: must be a mapping"),
+    ],
+)
+def test_other_fields_that_make_no_sense(tmp_path: Path, field: str, value: Any, words: str) -> None:
+    base = {**MISTRAL, "torch_dtype": None} if field == "dtype" else MISTRAL
+    assert refused_config(tmp_path / "config.json", {**base, field: value}).startswith(words)
+
+
+def test_values_by_which_published_files_say_none(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    for value in (None, 0):
+        path.write_text(json.dumps({**MISTRAL, "sliding_window": value}))
+        model = load_config(path)
+        assert [block.mixers[0].window for block in model.blocks.values()] == [None]
+    for name in ("num_nextn_predict_layers", "shared_intermediate_size", "type_vocab_size"):
+        assert Fields({name: 0}).maybe(name) is None
+    assert Fields({"max_relative_positions": -1}).maybe("max_relative_positions") is None
+    with pytest.raises(SpecError, match="num_nextn_predict_layers: -1: must lie between 1 and"):
+        Fields({"num_nextn_predict_layers": -1}).maybe("num_nextn_predict_layers")
+    assert Fields({"width": 0}, defaults={"width": 0}).maybe("width") is None
+
+
+def test_an_open_time_step_limit_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**LLAMA, "time_step_limit": [0.0, float("inf")]}))
+    assert load_config(path).vocab == 100
+    with pytest.raises(SpecError, match="Infinity: is not a number that JSON allows"):
+        load_json(path)
+
+
+def test_a_missing_vocabulary_is_named_as_people_write_it(tmp_path: Path) -> None:
+    config = {k: v for k, v in LLAMA.items() if k != "vocab_size"}
+    assert refused_config(tmp_path / "config.json", config) == "vocab_size: is required and missing"

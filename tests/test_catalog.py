@@ -1,13 +1,18 @@
 """Names to files: aliases, near misses, the user's own folders, and how little is opened."""
 
 import csv
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from inferplan.errors import NotFound, SpecError
+from inferplan.readers.model_names import meant
+from inferplan.readers.opening import open_model
 from inferplan.specs import catalog
+from inferplan.specs.model import Model
+from inferplan.specs.precision import Precision
 
 DATA = Path(__file__).parent / "data"
 ROOT = Path(__file__).parents[1]
@@ -80,7 +85,7 @@ def test_near_misses_start_with_the_nearest():
         catalog.find("hardware", "h10")
 
 
-@pytest.mark.parametrize("text", ["", " ", "-", "\0", "h" * 5000, "links", "architectures", "*", "../h100", "[", "é", "nvidia"])
+@pytest.mark.parametrize("text", ["", " ", "-", "\0", "h" * 5000, "links", "architectures", "*", "../h100", "[", "é", "nvidia", "gaudi"])
 def test_odd_texts_are_not_found(text):
     with pytest.raises((NotFound, SpecError)):
         catalog.find("hardware", text)
@@ -175,3 +180,135 @@ def test_the_same_names_with_and_without_an_index(tmp_path):
     scanned = catalog.entries("hardware", environ=environ)
     catalog.write_index(copy)
     assert catalog.entries("hardware", environ=environ) == scanned
+
+
+REQUANTISED = [
+    ("Qwen3-32B-FP8", "qwen3-32b", "fp8-block"),
+    ("someone/Qwen3-32B-FP8-dynamic", "qwen3-32b", "fp8-dynamic"),
+    ("Mixtral-8x7B-Instruct-v0.1-AWQ", "mixtral-8x7b", "awq-int4-g128"),
+    ("TheBloke/Llama-2-13B-GPTQ", "llama-2-13b", "gptq-int4-g128"),
+    ("someone/Llama-2-13b-hf-GPTQ", "llama-2-13b", "gptq"),
+    ("someone/Qwen3-14B-NVFP4", "qwen3-14b", "nvfp4"),
+    ("someone/Qwen3-14B-quantized.w4a16", "qwen3-14b", "w4a16"),
+    ("qwen3-14b-w4a16", "qwen3-14b", "w4a16"),
+    ("Qwen3-32B-Q4_K_M.gguf", "qwen3-32b", "q4_k_m"),
+    ("qwen3-32b-q8_0-00001-of-00002.gguf", "qwen3-32b", "q8_0"),
+    ("google_gemma-3-1b-it-Q4_K_M.gguf", "gemma-3-1b", "q4_k_m"),
+    ("starcoder2-3b.Q4_K_M.gguf", "starcoder2-3b", "q4_k_m"),
+    ("hf.co/unsloth/Qwen3-8B-GGUF:Q6_K", "qwen3-8b", "q6_k"),
+    ("gemma-3-27b-it-qat-q4_0-gguf", "gemma-3-27b", "q4_0"),
+    ("mlx-community/Qwen3-8B-4bit", "qwen3-8b", "mlx-4bit"),
+    ("someone/Qwen3-8B-FP8-KV", "qwen3-8b", "body=fp8,kv=fp8"),
+    ("Falcon3-10B-Instruct-Q4_K_M", "falcon3-10b", "q4_k_m"),
+]
+
+
+@pytest.mark.parametrize(("text", "name", "precision"), REQUANTISED)
+def test_a_format_at_the_end_of_a_name(text, name, precision):
+    opened = open_model(text)
+    assert (opened.model.name, opened.precision) == (name, precision)
+    assert Precision.named(precision)
+
+
+def test_a_precision_read_from_a_name_is_said():
+    assert open_model("qwen3-14b-w4a16").note == "precision w4a16 read from the name"
+    assert open_model("Qwen/Qwen3-32B-FP8").note is None, "the catalog knows this checkpoint"
+    assert open_model("qwen3-14b").note is None
+
+
+@pytest.mark.parametrize("text", ["unsloth/Qwen3-8B-GGUF", "Qwen3-8B-4bit", "Qwen3-32B-UD-Q4_K_XL.gguf", "gemma-2-9b-it-Q4_K_M-fp16.gguf"])
+def test_an_ending_that_is_not_clear_is_refused_where_a_precision_is_needed(text):
+    said = open_model(text).precision
+    with pytest.raises(NotFound, match="no precision called"):
+        Precision.named(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Qwen/Qwen2.5-VL-7B", "qwen2.5-vl-7b"),
+        ("Qwen/Qwen3-Next-80B-A3B", "qwen3-next-80b-a3b"),
+        ("ByteDance-Seed/Seed-OSS-36B", "seed-oss-36b"),
+        ("stepfun-ai/Step-3.7-Flash", "step-3.7-flash"),
+        ("stepfun-ai--Step-3.7-Flash-FP8", "step-3.7-flash"),
+        ("llama-3-1-8b", "llama-3.1-8b"),
+        ("30b", "llama-30b"),
+        ("65b", "llama-65b"),
+    ],
+)
+def test_an_owner_in_front_and_short_names(text, name):
+    opened = open_model(text)
+    assert (opened.model.name, opened.note) == (name, None)
+
+
+def test_another_owner_needs_the_full_name_and_is_named(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    opened = open_model("someone/Qwen3-32B")
+    assert opened.model.name == "qwen3-32b"
+    assert "'someone' has no repository" in opened.note
+    for text in ("someone/7b", "someone/qwen3", "someone/llama3", "google/gemma", "someone/7b-AWQ", "a/b/Qwen3-32B"):
+        assert meant(text) is None, text
+
+
+@pytest.mark.parametrize(
+    "text", ["", ".gguf", "-FP8", "Q4_K_M", "fp8", "/Qwen3-32B-FP8", "./Qwen3-32B-Q4_K_M.gguf", "x" * 5000, "Qwen3-33B-FP8"]
+)
+def test_texts_that_mean_no_model(text):
+    assert meant(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "context", "owner"),
+    [
+        ("codellama/CodeLlama-7b-Python-hf", 16384, "llama-2-7b"),
+        ("lmsys/longchat-7b-v1.5-32k", 32768, "llama-2-7b"),
+        ("01-ai/Yi-1.5-9B-Chat-16K", 16384, "yi-9b"),
+        ("Qwen/Qwen2.5-7B-Instruct-1M", 1010000, "qwen2.5-7b"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", 262144, "qwen3-30b-a3b"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-14B", 131072, "qwen2.5-14b"),
+        ("mistralai/Devstral-Small-2-24B-Instruct-2512", 393216, "mistral-small-3.1-24b"),
+        ("meta-llama/Meta-Llama-Guard-2-8B", 8192, "llama-3-8b"),
+    ],
+)
+def test_another_context_is_another_model(text, context, owner):
+    model, like = open_model(text).model, open_model(owner).model
+    assert model.context == context
+    assert (model.params, model.blocks, model.order) == (like.params, like.blocks, like.order)
+
+
+def test_no_name_of_a_model_states_another_context():
+    """A name with a count of thousands of tokens, `-32k`, is that of a model which has them."""
+    stated = 0
+    for entry in catalog.entries("models", environ={}):
+        for alias in (entry.name, *entry.aliases):
+            if found := re.search(r"-(\d{1,4})k(?:-(?:instruct|chat|base))?$", catalog.normalise(alias)):
+                context = Model.load(entry.path).context
+                if "minimax-m1" in alias.lower():
+                    continue  # its 40k and 80k are budgets for thinking
+                stated += 1
+                assert abs(context / (int(found[1]) * 1024) - 1) < 0.35, (alias, context)
+    assert stated > 20
+
+
+def test_a_name_of_the_catalog_costs_no_look_through_it(monkeypatch):
+    monkeypatch.setattr(catalog, "entries", lambda *a, **k: pytest.fail("the catalog was listed"))
+    assert open_model("qwen3-32b").model.name == "qwen3-32b"
+    assert open_model("Qwen/Qwen3-32B-FP8").precision == "fp8-block"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("rtx-6000-pro", "rtx-pro-6000-workstation"),
+        ("RTX 6000 Pro Max-Q", "rtx-pro-6000-max-q"),
+        ("ascend910b", "ascend-910b2"),
+        ("m4-max-40", "m4-max-40c"),
+    ],
+)
+def test_parts_typed_short(text, name):
+    assert catalog.find("hardware", text).stem == name
+
+
+def test_a_name_of_several_parts_lists_them():
+    with pytest.raises(NotFound, match=r"no hardware called 'gaudi'; near it: gaudi3, gaudi2$"):
+        catalog.find("hardware", "gaudi")

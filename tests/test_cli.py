@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -106,7 +107,7 @@ def test_show_7b_has_both_rules(capsys: pytest.CaptureFixture[str]) -> None:
     flat = " ".join(out.split())
     for words in (
         "6,738,415,616",
-        "7 B at 2 bytes = 14 GB per token, 7 ms at 2 TB/s",
+        "7 B parameters at 2 bytes = 14 GB per token, 7 ms at 2 TB/s",
         "KV bytes = 2 x batch x length x 32 layers x 32 KV heads x 128 x bytes",
         "524,288 B",
     ):
@@ -264,3 +265,130 @@ def test_screens_keep_to_the_width(width: str) -> None:
         env = {"COLUMNS": width, "PATH": "/usr/bin:/bin", "HOME": "/"}
         found = subprocess.run([sys.executable, "-m", "inferplan.cli.app", *args], capture_output=True, text=True, check=True, env=env)
         assert max(map(len, found.stdout.splitlines())) <= int(width)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b'case,model,params\na,"7b,6738415616\n', "is not a CSV file that can be read: unexpected end of data"),
+        (b'case,"model,params\na,7b,6738415616\n', "is not a CSV file that can be read: unexpected end of data"),
+        (b"case,model,params\na,7b,67\x00\n", "line 2: holds a NUL byte"),
+        (b"\x00", "line 1: holds a NUL byte"),
+    ],
+)
+def test_case_files_cut_short(capsys: pytest.CaptureFixture[str], tmp_path: Path, data: bytes, words: str) -> None:
+    cases = tmp_path / "cases.csv"
+    cases.write_bytes(data)
+    err = fails(capsys, "validate", str(cases))
+    assert "cases.csv: " in err
+    assert words in err
+
+
+@pytest.mark.parametrize("end", ["\r", "\r\n", "\n"])
+def test_case_files_of_any_line_end(capsys: pytest.CaptureFixture[str], tmp_path: Path, end: str) -> None:
+    cases = tmp_path / "cases.csv"
+    cases.write_bytes(end.join(["model,params,why", "7b,6738415616,x", '7b,6738415616,"two', 'lines"', ""]).encode())
+    code, out, _ = run(capsys, "validate", str(cases))
+    assert code == 0
+    assert "2 of 2 rows predicted, 2 of them exact" in out
+
+
+ODD = "a\nb\x1b[31m\u202ec\x85d"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("check", ODD),
+        ("show", ODD),
+        ("estimate", "-m", ODD, "-g", "h100"),
+        ("estimate", "-m", "7b", "-g", ODD),
+        ("estimate", "-m", "7b", "-g", "h100", "-d", ODD),
+        ("estimate", "-m", "7b", "-g", "h100", "--engine", ODD),
+        ("estimate", "-m", "./" + ODD, "-g", "h100"),
+        ("validate", ODD),
+        ("list", "hardware", "--csv", f"no-such-folder/{ODD}"),
+        (ODD,),
+    ],
+)
+def test_odd_characters_stand_as_escapes(capsys: pytest.CaptureFixture[str], args: tuple[str, ...]) -> None:
+    err = fails(capsys, *args)
+    assert err[:-1].isprintable()
+    assert "\\x1b[31m\\u202ec\\x85d" in err
+
+
+def test_odd_characters_in_a_config_stand_as_escapes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": ODD}))
+    err = fails(capsys, "check", str(path))
+    assert err[:-1].isprintable()
+    assert "\\u202ec" in err
+
+
+MODEL = "name: mine\ntitle: Mine\nfamily: llama\nvocab: 100\nhidden: 64\nlayers: a*2\nblocks: {a: {ffn: {kind: dense, width: 128}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("dtype: wombat", "dtype: wombat: no weight format called 'wombat'"),
+        ("dtype: fb16", "near it: "),
+        ("precision: wombat", "precision: wombat: no precision called 'wombat'"),
+        ("checkpoints: {me/mine: fp99}", "checkpoints.me/mine: fp99: no precision called 'fp99'; near it: "),
+    ],
+)
+def test_formats_that_are_not_known(capsys: pytest.CaptureFixture[str], tmp_path: Path, line: str, words: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(MODEL)
+    assert run(capsys, "check", str(path))[0] == 0
+    path.write_text(MODEL + line + "\n")
+    err = fails(capsys, "check", str(path))
+    assert "mine.yaml: " in err
+    assert words in err
+
+
+def test_the_search_path_names_folders(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    for wrong in ("gone", "file"):
+        monkeypatch.setenv("INFERPLAN_PATH", str(tmp_path / wrong))
+        assert f"INFERPLAN_PATH: {tmp_path / wrong}: is not a folder" in fails(capsys, "list", "models")
+    monkeypatch.setenv("INFERPLAN_PATH", "")
+    assert run(capsys, "list", "models")[0] == 0
+
+
+def test_own_folders_are_listed_without_what_is_no_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    os.mkfifo(folder / "pipe.yaml")
+    (folder / "gone.yaml").symlink_to("nowhere")
+    (folder / "folder.yaml").mkdir()
+    (folder / "torn.yaml").write_text("name: [\n")
+    (folder / "mine.yaml").write_text(MODEL)
+    monkeypatch.setenv("INFERPLAN_PATH", str(tmp_path))
+    code, out, _ = run(capsys, "list", "models", "--json")
+    found = {row["name"]: row["title"] for row in json.loads(out)}
+    assert code == 0
+    assert found["mine"] == "Mine"
+    assert found["torn"].startswith("broken: is not valid YAML")
+    assert not {"pipe", "gone", "folder"} & set(found)
+
+
+def test_show_a100_counts_integers_as_operations_and_names_a_price_once(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [" ".join(line.split()) for line in run(capsys, "show", "a100")[1].splitlines()]
+    assert "peak.int8 624 TOP/s sheet published high" in lines
+    assert "peak.int4 1.248 POP/s sheet published high" in lines
+    assert "peak.bf16 312 TFLOP/s sheet published high" in lines
+    prices = [line for line in lines if "USD/h" in line]
+    assert len(prices) == len(set(prices)) >= 10
+
+
+def test_a_config_without_dtype_says_what_is_assumed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    path = tmp_path / "config.json"
+    for stated, said in (({}, True), ({"torch_dtype": None}, True), ({"torch_dtype": "float16"}, False), ({"dtype": "bfloat16"}, False)):
+        path.write_text(json.dumps({**config, "vocab_size": 100, **stated}))
+        code, out, _ = run(capsys, "show", str(path))
+        assert code == 0
+        assert ("bf16 (assumed)" in out) is said

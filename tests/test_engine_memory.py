@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferplan.engine.cache_bytes import sequence_bytes
-from inferplan.errors import InferplanError, NotFound, SpecError, Unsupported
+from inferplan.errors import NotFound, SpecError, Unsupported
 from inferplan.memory.activations import compute_buffer_bytes
 from inferplan.memory.capacity import capacity
 from inferplan.memory.case_columns import QUANTITIES, capacity_of, split_of
@@ -498,7 +498,8 @@ def test_what_programs_see_of_a_part(part, gib):
 
 def test_an_encoder_needs_no_cache_and_holds_what_the_engine_allows():
     held = capacity(model("bert-base"), h100(), Precision.named("bf16"))
-    assert bool(held.fits) and float(held.request_bytes) == 0
+    assert bool(held.fits)
+    assert float(held.request_bytes) == 0
     assert float(held.max_sequences) == float(held.launch.max_num_seqs)
 
 

@@ -14,10 +14,10 @@ FLOORS = (
     ("roofline",),
     ("engine",),
     ("memory",),
-    ("deployment", "names"),
+    ("deployment", "names", "explain"),
     ("calibrate",),
     ("report",),
-    ("cli",),
+    ("cli", "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(FLOORS) for name in names}
 MODULES = sorted(p for p in ROOT.rglob("*.py") if p != ROOT / "__init__.py")

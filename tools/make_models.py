@@ -2,11 +2,13 @@
 
 Usage: make_models.py FOLDER [FOLDER ...]. Each folder holds files called `org--name.json` or `org--name_config.json`, and
 perhaps `org--name_hf_quant_config.json` beside them. `models_table.yaml` says which of them is which model; shapes it
-states itself are read in the same way. A spec whose configuration is in none of the folders stays as it is.
+states itself are read in the same way, and a row may be like another one but for its context, and take some of its names.
+A spec whose configuration is in none of the folders stays as it is.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,6 +30,7 @@ from inferplan.specs.write import model_yaml
 HERE = Path(__file__).resolve().parent
 MODELS = HERE.parent / "models"
 TABLE = HERE / "models_table.yaml"
+NOTHING = "(?!)"
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def hub_id(stem: str) -> str:
 
 def built(name: str, entry: dict[str, Any], configs: Configs) -> Model | None:
     """The spec of one row of the table, or None where its configuration is not at hand."""
-    model = read_config(entry["shape"], name="model") if "shape" in entry else configs.model(entry["config"])
+    model = shaped(entry, configs)
     if model is None:
         return None
     update: dict[str, Any] = {"name": name, "title": entry["title"], "family": entry["folder"], **named(name, entry, model, configs)}
@@ -78,19 +81,42 @@ def built(name: str, entry: dict[str, Any], configs: Configs) -> Model | None:
     return Model.model_validate(model.model_copy(update=update).model_dump())
 
 
+def shaped(entry: dict[str, Any], configs: Configs) -> Model | None:
+    """The shapes of a row: those of a spec written before it, stated in the row, or of its configuration."""
+    if "like" in entry:
+        return Model.load(MODELS / f"{entry['like']}.yaml").model_copy(update={"note": None, "published": None})
+    return read_config(entry["shape"], name="model") if "shape" in entry else configs.model(entry["config"])
+
+
 def named(name: str, entry: dict[str, Any], model: Model, configs: Configs) -> dict[str, Any]:
     """Aliases and checkpoints: those of the table, the configuration's own id, and siblings that read to the same shapes."""
     aliases, checkpoints = list(entry.get("aliases", ())), dict(entry.get("checkpoints", {}))
     for stem in ([entry["config"]] if "config" in entry else []) + entry.get("same", []):
-        sibling = configs.model(stem)
-        if sibling is None or shapes(sibling) != shapes(model):
-            raise SystemExit(f"{name}: {stem} is missing or has other shapes")
-        if sibling.precision is not None and sibling.precision != model.precision:
-            checkpoints[hub_id(stem)] = sibling.precision
+        if re.search(entry.get("gives", NOTHING), normalise(stem)):
+            continue
+        stored = precision_of(name, stem, entry, model, configs)
+        if stored is not None:
+            checkpoints[hub_id(stem)] = stored
         elif hub_id(stem) not in aliases:
             aliases.insert(0, hub_id(stem))
     aliases = [a for a in aliases if a not in checkpoints and normalise(a) != name]
     return {"aliases": tuple(first_spellings(aliases)), "checkpoints": checkpoints}
+
+
+def precision_of(name: str, stem: str, entry: dict[str, Any], model: Model, configs: Configs) -> str | None:
+    """The precision of a sibling where it is another than the model's; a sibling not at hand keeps what the written spec says of it."""
+    sibling = configs.model(stem)
+    if sibling is None:
+        written = Model.load(MODELS / entry["folder"] / f"{name}.yaml")
+        if hub_id(stem) not in (*written.aliases, *written.checkpoints):
+            raise SystemExit(f"{name}: {stem} is missing")
+        return written.checkpoints.get(hub_id(stem))
+    if shapes(sibling) != shapes(model):
+        raise SystemExit(f"{name}: {stem} has other shapes")
+    context = entry.get("context", model.context)
+    if sibling.context != context and stem not in (entry.get("config"), *entry.get("other_context", ())):
+        raise SystemExit(f"{name}: {stem} has a context of {sibling.context}, not {context}")
+    return sibling.precision if sibling.precision != model.precision else None
 
 
 def first_spellings(texts: list[str]) -> list[str]:
@@ -146,6 +172,21 @@ def block_scales(weights: list[Weight]) -> int:
     return sum(w.copies * -(-w.rows // 128) * -(-w.cols // 128) for w in weights if w.part in wide and w.use in ("matmul", "expert"))
 
 
+def spread(table: dict[str, Any]) -> None:
+    """Move names to the rows that take them: those of a model of the same shapes and another context, by the pattern in `takes`."""
+    for entry in (e for e in table.values() if "takes" in e):
+        owner = table[entry["like"].rpartition("/")[2]]
+        owner["gives"] = "|".join([entry["takes"], *([owner["gives"]] if "gives" in owner else [])])
+        pattern = re.compile(entry["takes"])
+        for kind in ("aliases", "spellings", "same"):
+            held = owner.get(kind, [])
+            entry[kind] = entry.get(kind, []) + [text for text in held if pattern.search(normalise(str(text)))]
+            owner[kind] = [text for text in held if not pattern.search(normalise(str(text)))]
+        stored = owner.get("checkpoints", {})
+        entry["checkpoints"] = {text: p for text, p in stored.items() if pattern.search(normalise(text))}
+        owner["checkpoints"] = {text: p for text, p in stored.items() if not pattern.search(normalise(text))}
+
+
 def write_spellings(table: dict[str, Any]) -> None:
     """Spellings seen in public tables of measurements that are no aliases of their own."""
     rows = sorted((str(spelling), name) for name, entry in table.items() for spelling in entry.get("spellings", ()))
@@ -157,6 +198,7 @@ def main(folders: list[str]) -> int:
     """Write every spec that can be made, the spellings and the index; report those that cannot."""
     configs = Configs(tuple(Path(f) for f in folders))
     table = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
+    spread(table)
     refused = 0
     for name, entry in table.items():
         try:

@@ -14,7 +14,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from inferplan.deployment import Estimate, estimate
     from inferplan.engine.cache_bytes import kv_bytes_per_token, kv_bytes_per_token_unbounded, sequence_bytes, state_bytes_per_sequence
     from inferplan.engine.segment import Segment
     from inferplan.engine.step import Step, decode, prefill, step
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from inferplan.memory.weights import weight_bytes, weight_bytes_by_part
     from inferplan.names import hardware, model, precision
     from inferplan.ops.moe import distinct_experts
+    from inferplan.report.notebook import Estimate, estimate
     from inferplan.specs.counts import Counts, counts
     from inferplan.specs.hardware import Accelerator
     from inferplan.specs.model import Model
@@ -35,11 +35,11 @@ _PLACES = {
     "engine.segment": ("Segment",),
     "engine.step": ("Step", "decode", "prefill", "step"),
     "errors": ("DoesNotFit", "InferplanError", "NotFound", "SpecError", "Unsupported"),
-    "deployment": ("Estimate", "estimate"),
     "memory.fit": ("Fit", "fit"),
     "memory.weights": ("weight_bytes", "weight_bytes_by_part"),
     "names": ("hardware", "model", "precision"),
     "ops.moe": ("distinct_experts",),
+    "report.notebook": ("Estimate", "estimate"),
     "specs.counts": ("Counts", "counts"),
     "specs.hardware": ("Accelerator",),
     "specs.model": ("Model",),

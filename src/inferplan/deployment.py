@@ -189,6 +189,7 @@ def estimate(
     efficiency: Efficiency | str = "default",
     network: str | None = None,
     max_model_len: int | None = None,
+    max_num_seqs: int | None = None,
     utilization: float | None = None,
 ) -> Estimate:
     """The estimate of one model on one kind of part, split over `parallel`, under an engine and a calibration of times.
@@ -203,7 +204,7 @@ def estimate(
     setting = Setting(split, calibration, found.name, network)
     held = capacity(
         model, hardware, precision, split, found, max_model_len=max_model_len or load.tokens, utilization=utilization,
-        max_num_seqs=slots(found, load.batch),
+        max_num_seqs=max_num_seqs or slots(found, load.batch),
     )  # fmt: skip
     return Estimate(
         model=model,
@@ -316,13 +317,19 @@ def _candidates(e: Estimate) -> Iterator[tuple[str, Callable[[], Capacity]]]:
         precision: Precision = e.precision,
         parallel: Parallel = e.setting.parallel,
         max_model_len: float = length,
+        max_num_seqs: float = float(np.asarray(c.launch.max_num_seqs)),
     ) -> Capacity:
-        asked = slots(e.engine, e.load.batch)
-        return capacity(e.model, hardware, precision, parallel, e.engine, max_model_len=max_model_len, max_num_seqs=asked)
+        return capacity(
+            e.model, hardware, precision, parallel, e.engine, max_model_len=max_model_len, max_num_seqs=max_num_seqs,
+            utilization=c.launch.utilization,
+        )  # fmt: skip
 
     most = int(np.asarray(c.max_context)) if np.isfinite(float(np.asarray(c.max_context))) else 0
     if e.load.batch == 1 and 1 <= most < length:
         yield f"at most {most:,} tokens per request", partial(held, max_model_len=most)
+    states = float(np.min(c.state_limit))
+    if e.load.batch <= states < float(np.max(c.launch.max_num_seqs)):
+        yield f"at most {states:,.0f} sequences (--max-num-seqs {states:.0f})", partial(held, max_num_seqs=states)
     for kv in ("fp8", "int4"):
         yield f"KV cache in {kv}", partial(_with_kv, held, e.precision, kv)
     for weights in ("fp8", "w4a16"):

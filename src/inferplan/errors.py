@@ -11,6 +11,15 @@ _LONGEST_VALUE = 80
 _LONGEST_PATH = 240
 
 
+def escaped(text: str) -> str:
+    r"""A text in which newlines, control characters and direction marks stand as escapes, so that it stays one honest line.
+
+    >>> escaped("a\nb" + chr(0x202E) + "c")
+    'a\\nb\\u202ec'
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def shown(value: Any) -> str:
     """A value as it may stand in a one-line message: no newline, never longer than 80 characters.
 
@@ -18,7 +27,7 @@ def shown(value: Any) -> str:
     ('aaa...', '3')
     """
     text = value if isinstance(value, str) else repr(value)
-    text = "".join(c if c.isprintable() else " " for c in text[: _LONGEST_VALUE + 1])
+    text = escaped(text[: _LONGEST_VALUE + 1])
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
 
 
@@ -28,7 +37,7 @@ def shown_path(path: Any) -> str:
     >>> shown_path("/a" * 160 + "/x.yaml")[:7], shown_path("models/x.yaml")
     ('.../a/a', 'models/x.yaml')
     """
-    text = "".join(c if c.isprintable() else " " for c in str(path))
+    text = escaped(str(path))
     return text if len(text) <= _LONGEST_PATH else "..." + text[-(_LONGEST_PATH - 3) :]
 
 
@@ -36,6 +45,13 @@ class InferplanError(Exception):
     """Base of every error that is the user's to mend; `exit_code` is what the command line ends with."""
 
     exit_code = 2
+
+    def __init__(self, message: str) -> None:
+        super().__init__(escaped(message))
+
+
+class OutputClosed(Exception):  # noqa: N818 - not an error: the reader has seen enough
+    """Whoever read the output has gone, as `head` does: the command ends, and nothing is wrong."""
 
 
 class SpecError(InferplanError):

@@ -62,4 +62,17 @@ def _model(path: Path) -> tuple[Any, Any]:
     from inferplan.report.models import record, show_model
 
     model = open_path(path).model
+    _known_precisions(model, path)
     return lambda: record(model), lambda out, asked: show_model(model, out, asked=model.name)
+
+
+def _known_precisions(model: Any, path: Path) -> None:
+    """Raise SpecError where the precision of the model or of one of its checkpoints is not known here."""
+    from inferplan.specs.precision import Precision
+
+    stated = {"precision": model.precision} if model.precision else {}
+    for field, text in (stated | {f"checkpoints.{name}": text for name, text in model.checkpoints.items()}).items():
+        try:
+            Precision.named(text)
+        except NotFound as e:
+            raise SpecError(str(e), file=path, field=field, value=text) from None

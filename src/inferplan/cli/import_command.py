@@ -32,7 +32,7 @@ def imported(
     if output is None:
         typer.echo(text, nl=False)
         return 0
-    if Path(output).exists() and not force:
+    if Path(output).is_file() and not force:
         raise SpecError("exists already; --force replaces it", file=output)
     write_text(output, text)
     console(error=True).print(f"{output}: {model.params:,} parameters from {opened.origin}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -29,6 +31,7 @@ Dcp = Annotated[int, typer.Option("--dcp", help="Decode context parallel: ways i
 EngineName = Annotated[str, typer.Option("--engine", help="Serving engine: vllm, sglang, tensorrt-llm, tgi, llama.cpp, ideal.")]
 EngineVersion = Annotated[str | None, typer.Option("--engine-version", help="Release of the engine; unsaid: the newest known.")]
 MaxLen = Annotated[int | None, typer.Option("--max-model-len", help="Longest request; unsaid: input plus output.")]
+MaxSeqs = Annotated[int | None, typer.Option("--max-num-seqs", help="Sequences that the engine runs at once; unsaid: its default.")]
 Utilization = Annotated[float | None, typer.Option("--utilization", help="Share of memory the engine may use; unsaid: its default.")]
 EfficiencyName = Annotated[str, typer.Option("--efficiency", help="Calibration of times: ideal, default, or a file.")]
 Network = Annotated[str | None, typer.Option("--network", help="Link between nodes, such as infiniband-ndr.")]
@@ -41,27 +44,28 @@ MemorySize = Annotated[
 class Asked:
     """The options of an estimate as they were typed."""
 
-    model: str
-    gpu: str
-    dtype: str = "auto"
-    kv_dtype: str = "auto"
-    batch: int = 1
-    isl: int = 1024
-    osl: int = 256
-    cached: int = 0
-    gpus: int | None = None
-    tp: int | None = None
-    pp: int = 1
-    dp: int = 1
-    ep: int = 1
-    dcp: int = 1
-    engine: str = "vllm"
-    engine_version: str | None = None
-    max_model_len: int | None = None
-    utilization: float | None = None
-    efficiency: str = "default"
-    network: str | None = None
-    memory: str | None = None
+    model: Model
+    gpu: Gpu
+    dtype: Dtype = "auto"
+    kv_dtype: KvDtype = "auto"
+    batch: Batch = 1
+    isl: Isl = 1024
+    osl: Osl = 256
+    cached: Cached = 0
+    gpus: Gpus = None
+    tp: Tp = None
+    pp: Pp = 1
+    dp: Dp = 1
+    ep: Ep = 1
+    dcp: Dcp = 1
+    engine: EngineName = "vllm"
+    engine_version: EngineVersion = None
+    max_model_len: MaxLen = None
+    max_num_seqs: MaxSeqs = None
+    utilization: Utilization = None
+    efficiency: EfficiencyName = "default"
+    network: Network = None
+    memory: MemorySize = None
 
     def estimate(self) -> Estimate:
         """The estimate that was asked for; raises the errors of what cannot be resolved."""
@@ -91,11 +95,12 @@ class Asked:
             efficiency=self.efficiency,
             network=self.network,
             max_model_len=self.max_model_len,
+            max_num_seqs=self.max_num_seqs,
             utilization=self.utilization,
         )
 
     def _check(self) -> None:
-        for option in ("isl", "osl", "batch", "gpus", "tp", "pp", "dp", "ep", "dcp", "max_model_len"):
+        for option in ("isl", "osl", "batch", "gpus", "tp", "pp", "dp", "ep", "dcp", "max_model_len", "max_num_seqs"):
             value = getattr(self, option)
             if value is not None and value < 1:
                 raise SpecError("must be 1 or more", field=f"--{option.replace('_', '-')}", value=value)
@@ -117,3 +122,26 @@ class Asked:
 def listed(text: str) -> list[str]:
     """The words of an option that takes several, with commas."""
     return [part.strip() for part in text.split(",") if part.strip()] or [text]
+
+
+def asks(command: Callable[..., int]) -> Callable[..., int]:
+    """A command with the options of an estimate: `asked`, its last parameter, is made of them; its own stay as they are."""
+
+    def run(**given: Any) -> int:
+        return command(**{k: v for k, v in given.items() if k not in names}, asked=Asked(**{k: given[k] for k in names}))
+
+    names = [f.name for f in fields(Asked)]
+    hints = get_type_hints(Asked, include_extras=True)
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    shared = [
+        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=_default(f), annotation=hints[f.name]) for f in fields(Asked)
+    ]
+    kept = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own if p.name != "asked"]
+    run.__signature__ = inspect.Signature([*shared, *kept])  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in (*shared, *kept)}
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    return run
+
+
+def _default(field: Any) -> Any:
+    return inspect.Parameter.empty if field.default is MISSING else field.default

@@ -25,6 +25,8 @@ def validate(
     from inferplan.report.screen import console
     from inferplan.report.validation import record, show_validation
 
+    if csv:
+        files.refuse_same(csv, cases)
     found, columns = read_cases(cases)
     groups = [c.strip() for c in by.split(",") if c.strip()]
     for column in groups:

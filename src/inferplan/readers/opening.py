@@ -1,11 +1,11 @@
 """What a user names as a model to a Model: a catalog name, a file or folder of any known kind, a Hub id. Knows no screen.
 
-The order: files that exist, then the catalog, then the Hub.
+The order: files that exist, then the catalog by name, then by what the name can only mean (`model_names`), then the Hub.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from inferplan.errors import NotFound, SpecError, Unsupported
@@ -15,11 +15,16 @@ from inferplan.specs.model import Model
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A model, how its name was resolved, and the precision its weights come in, where the source says so."""
+    """A model, how its name was resolved, and the precision its weights come in, where the source says so.
+
+    note
+        in words, what was read from the name alone: a precision, or an owner that the catalog does not know.
+    """
 
     model: Model
     origin: str
     precision: str | None
+    note: str | None = None
 
 
 def open_model(text: str) -> Opened:
@@ -29,16 +34,27 @@ def open_model(text: str) -> Opened:
 
     >>> open_model("7b").model.name
     'llama-2-7b'
+    >>> open_model("Mixtral-8x7B-Instruct-v0.1-AWQ").precision, open_model("Qwen3-32B-Q4_K_M.gguf").precision
+    ('awq-int4-g128', 'q4_k_m')
     """
     try:
         path = catalog.find("models", text)
     except NotFound as e:
-        from inferplan.readers.hub import is_repo_id
-
-        if not is_repo_id(text):
-            raise
-        return _from_hub(text, e)
+        return _from_name(text, e)
     return open_path(path, text)
+
+
+def _from_name(text: str, unknown: NotFound) -> Opened:
+    """The model that a spelling can only mean, else the one that the Hub holds under it."""
+    from inferplan.readers.hub import is_repo_id
+    from inferplan.readers.model_names import meant
+
+    if (found := meant(text)) is not None:
+        opened = _from_spec(found.path, text)
+        return replace(opened, note="; ".join(n for n in (found.note, opened.note) if n) or None)
+    if not is_repo_id(text):
+        raise unknown
+    return _from_hub(text, unknown)
 
 
 def open_path(path: Path, text: str = "") -> Opened:
@@ -61,10 +77,19 @@ def open_path(path: Path, text: str = "") -> Opened:
 
 
 def _from_spec(path: Path, text: str) -> Opened:
+    """A spec; its weights are those of the checkpoint that the text names, else of the format that the text ends in."""
+    from inferplan.readers.model_names import precision_in
+
     model = Model.load(path)
     wanted = catalog.normalise(text)
-    of_checkpoint = next((p for name, p in model.checkpoints.items() if catalog.normalise(name) == wanted), None)
-    return Opened(model, model.name, of_checkpoint or model.precision)
+    for of_whole in (True, False):
+        for name, precision in model.checkpoints.items():
+            if catalog.normalise(name if of_whole else name.rpartition("/")[2]) == wanted:
+                return Opened(model, model.name, precision)
+    said = precision_in(text)
+    if said is None or (model.precision or "").startswith(said):
+        return Opened(model, model.name, model.precision)
+    return Opened(model, model.name, said, f"precision {said} read from the name")
 
 
 def _from_folder(folder: Path) -> Opened:
@@ -92,11 +117,12 @@ def _from_gguf(path: Path) -> Opened:
 def _from_hub(repo_id: str, unknown: NotFound) -> Opened:
     """A Hub repository's configuration; where the Hub cannot be asked, both reasons in one line."""
     from inferplan.readers.hub import fetch_model
-    from inferplan.readers.huggingface.config import read_config
+    from inferplan.readers.huggingface.config import read_config, with_assumption
 
     try:
         found = fetch_model(repo_id)
     except (SpecError, Unsupported, NotFound) as e:
         raise NotFound(f"{unknown}; and from the Hub: {e}") from None
     model = read_config(found.config, file=f"hub:{repo_id}/config.json", name=repo_id.replace("/", "--"), beside=found.quantization)
+    model = with_assumption(model, found.config)
     return Opened(model, f"Hub {repo_id}", model.precision)

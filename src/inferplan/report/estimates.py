@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +41,34 @@ def percent(share: float) -> str:
 def record(e: Estimate) -> dict[str, Any]:
     """The estimate under the glossary's keys, in base units."""
     return {"schema": SCHEMA, **_asked(e), **_counted(e), **_memory(e), **_times(e), **_costs(e)}
+
+
+def flat(record: dict[str, Any]) -> dict[str, Any]:
+    """A record's plain values, and those of its passes under dotted names."""
+    found = {k: v for k, v in record.items() if not isinstance(v, dict)}
+    for name in ("prefill", "decode"):
+        found |= {f"{name}.{k}": v for k, v in record[name].items()}
+    return found
+
+
+def batch_record(e: Estimate) -> dict[str, np.ndarray]:
+    """What more requests at once give, a column per quantity in base units."""
+    b = batches(e)
+    names = ("batch", "output_tokens_per_s", "ttft_s", "tpot_s", "floor_tpot_s", "mfu", "mbu")
+    found = {name: getattr(b, name) for name in names}
+    costs = {"usd_per_million_tokens": usd_per_million_tokens, "joules_per_million_tokens": joules_per_million_tokens}
+    return found | {name: x for name, of in costs.items() if (x := of(e, b.output_tokens_per_s)) is not None}
+
+
+def operator_record(step: Step, name: str) -> list[dict[str, Any]]:
+    """The operators of a pass, a row each in base units; means over the contexts it was evaluated at."""
+    return [
+        {
+            "pass": name, "operator": op.name, "kernel": op.kind, "type": op.rate, "count": op.count, "flops": value(op.flops),
+            "weight_bytes": value(op.weight_bytes), "kv_bytes": value(op.kv_bytes), "time_s": value(step.op_s(op)) + value(step.wire_s(op)),
+        }
+        for op in step.ops
+    ]  # fmt: skip
 
 
 def _asked(e: Estimate) -> dict[str, Any]:
@@ -172,22 +201,28 @@ def ridges_of(step: Step) -> dict[str, float]:
 
 def show_estimate(e: Estimate, out: Console, *, asked_model: str, asked_gpu: str, verbose: bool = False) -> None:
     """The whole screen."""
+    for piece in screen(e, asked_model=asked_model, asked_gpu=asked_gpu, verbose=verbose):
+        out.print(piece)
+
+
+def screen(e: Estimate, *, asked_model: str, asked_gpu: str, verbose: bool = False) -> Iterator[Any]:
+    """The pieces of the screen, from top to bottom."""
+    from rich.text import Text
+
     many = "one" if e.gpus == 1 else f"{e.gpus:,} x"
-    out.print(f"{e.model.title} on {many} {e.hardware.title}", style="bold")
-    out.print(table(("", ""), _echo(e, asked_model, asked_gpu)))
-    out.print("\n" + sentence(e))
-    out.print(why(e))
+    yield Text(f"{e.model.title} on {many} {e.hardware.title}", style="bold")
+    yield table(("", ""), _echo(e, asked_model, asked_gpu))
+    yield Text("\n" + sentence(e))
+    yield Text(why(e))
     tables = [memory_table(e), time_table(e), parts_table(e)]
     if e.fits and e.model.generates:
         tables.append(batch_table(e, batches(e)))
     if verbose:
         tables.append(operator_table(e))
     for found in tables:
-        out.print()
-        out.print(found)
-    out.print()
-    for line in (*help_lines(e), *remarks(e), see_also(e, asked_model, asked_gpu)):
-        out.print(line)
+        yield Text("")
+        yield found
+    yield Text("\n" + "\n".join([*help_lines(e), *remarks(e), see_also(e, asked_model, asked_gpu)]))
 
 
 def _echo(e: Estimate, asked_model: str, asked_gpu: str) -> list[tuple[str, str]]:

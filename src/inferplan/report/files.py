@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import math
 import os
+import stat
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from inferplan.errors import SpecError
+
+ESCAPED = "backslashreplace"
 
 
 def json_text(value: Any) -> str:
@@ -48,20 +53,69 @@ def _cell(value: Any) -> Any:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
-    """Write a file so that a reader sees the old text or the new one, never a part; raises SpecError where it cannot be written."""
-    target = Path(path)
+    """Write a file so that a reader sees the old text or the new one, never a part; raises SpecError where it cannot be written.
+
+    A symlink is followed. What is not a regular file is never replaced: a character device and the standard output are
+    written to, anything else is refused.
+    """
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        found = _found(path)
+        if found is not None and _is_stdout(found):
+            sys.stdout.write(text)
+            return Path(path)
+        if found is not None and stat.S_ISCHR(found.st_mode):
+            Path(path).write_text(text, encoding="utf-8", errors=ESCAPED)
+            return Path(path)
+        return _replaced(Path(os.path.realpath(path)), text, found)
     except OSError as e:
         raise SpecError(f"cannot be written: {os.strerror(e.errno or 0)}", file=path) from None
+
+
+def _found(path: str | os.PathLike[str]) -> os.stat_result | None:
+    """What stands at the end of a path, None for nothing; raises SpecError for what cannot take a text."""
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        found = Path(path).stat()
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        raise SpecError("is not a usable file name", file=path) from None
+    if stat.S_ISREG(found.st_mode):
+        if not os.access(path, os.W_OK):
+            raise SpecError(f"cannot be written: {os.strerror(errno.EACCES)}", file=path)
+    elif not (stat.S_ISCHR(found.st_mode) or _is_stdout(found)):
+        kind = "a directory" if stat.S_ISDIR(found.st_mode) else "not a regular file"
+        raise SpecError(f"cannot be written: it is {kind}", file=path)
+    return found
+
+
+def _is_stdout(found: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(found, os.fstat(1))
+    except OSError:
+        return False
+
+
+def _replaced(target: Path, text: str, found: os.stat_result | None) -> Path:
+    """The target, once a whole new file has taken its place; the mode of an old one is kept."""
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors=ESCAPED) as stream:
             stream.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
+        Path(temporary).chmod(stat.S_IMODE(found.st_mode) if found else 0o666 & ~_umask())
         Path(temporary).replace(target)
-    except OSError as e:
+    except BaseException:
         Path(temporary).unlink(missing_ok=True)
-        raise SpecError(f"cannot be written: {os.strerror(e.errno or 0)}", file=path) from None
+        raise
     return target
+
+
+def _umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
+
+
+def refuse_same(output: str | os.PathLike[str], source: str | os.PathLike[str]) -> None:
+    """Raise SpecError where an output would replace the very file that is read."""
+    if os.path.exists(output) and os.path.exists(source) and os.path.samefile(output, source):  # noqa: PTH110, PTH121 - true for odd names
+        raise SpecError("is the input itself; name another file for the output", file=output)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from inferplan.errors import Unsupported
 from inferplan.report.screen import table
 from inferplan.specs.hardware import Accelerator, Price, prices
+from inferplan.specs.quantity import Quantity
 from inferplan.units import significant
 
 if TYPE_CHECKING:
@@ -82,10 +83,15 @@ def show_hardware(part: Accelerator, out: Console, *, asked: str) -> None:
 def numbers_table(part: Accelerator) -> Any:
     """Each number with where it comes from; low confidence is marked."""
     rows = [
-        (field, str(q), q.source or "", q.kind, ("LOW" if q.confidence == "low" else q.confidence) or "", q.note or "")
+        (field, _number(field, q), q.source or "", q.kind, ("LOW" if q.confidence == "low" else q.confidence) or "", q.note or "")
         for field, q in part.numbers().items()
     ]
     return table(("Number", "value", "source", "kind", "confidence", "note"), rows, right=(1,))
+
+
+def _number(field: str, q: Quantity) -> str:
+    """A value as text; integer rates count operations that are not floating-point ones."""
+    return str(q).replace("FLOP/s", "OP/s") if field.startswith("peak.int") else str(q)
 
 
 def ridge_table(part: Accelerator) -> Any:
@@ -98,7 +104,7 @@ def ridge_table(part: Accelerator) -> Any:
 def price_table(rows: list[Price]) -> Any:
     """Dated, indicative prices of one device."""
     cells = [(p.cloud, p.instance, _price(p), p.price_type, p.date, p.confidence) for p in rows]
-    return table(("Price from", "instance", "per device", "type", "date", "confidence"), cells, right=(2,))
+    return table(("Price from", "instance", "per device", "type", "date", "confidence"), list(dict.fromkeys(cells)), right=(2,))
 
 
 def _price(p: Price) -> str:

@@ -75,7 +75,6 @@ def parse_json(text: str, *, file: Any = None, infinity: bool = False) -> dict[s
     >>> parse_json('{"a": [1, 2]}')
     {'a': [1, 2]}
     """
-
     unbounded: list[str] = []
 
     def refuse(word: str) -> Any:

@@ -24,7 +24,11 @@ from inferplan.specs.model import Model
 
 QUANT_CONFIG = "hf_quant_config.json"
 NESTED = ("text_config", "llm_config", "language_config", "language_model", "thinker_config")
-DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp32", "float8_e4m3fn": "bf16"}
+DTYPES = {
+    **{"float32": "fp32", "float": "fp32", "float64": "fp32", "double": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "bf16"},
+    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "int8", "uint8"), "bf16"),
+}
+ASSUMED = "bf16 (assumed): the file states no dtype"
 
 
 def load_config(path: Path) -> Model:
@@ -33,7 +37,7 @@ def load_config(path: Path) -> Model:
     name = path.parent.name if path.name == "config.json" and path.parent.name else path.stem
     quantised = path.with_name(QUANT_CONFIG)
     beside = load_json(quantised) if path.name == "config.json" and quantised.is_file() else None
-    return read_config(data, file=path, name=name or "model", beside=beside)
+    return with_assumption(read_config(data, file=path, name=name or "model", beside=beside), data)
 
 
 def read_config(data: dict[str, Any], *, file: Any = None, name: str = "model", beside: dict[str, Any] | None = None) -> Model:
@@ -72,7 +76,7 @@ def _model(data: dict[str, Any], file: Any, name: str) -> Model:
         "vocab": parts.pop("vocab", None) or vocabulary(text),
         "head": head,
         "context": context(text),
-        "dtype": dtype(outer, text),
+        "dtype": dtype(outer, text) or "bf16",
         "towers": towers_of(outer, text),
         "note": uncounted(outer),
         **stack,
@@ -85,6 +89,14 @@ def quantised_model(data: dict[str, Any], model: Model, beside: dict[str, Any] |
     reading = reading_of(data, model, beside=beside)
     notes = [n for n in (model.note, *reading.notes) if n]
     return model.model_copy(update={"precision": reading.precision, "note": "; ".join(notes) or None})
+
+
+def with_assumption(model: Model, data: dict[str, Any]) -> Model:
+    """The model with a remark where its configuration does not say what its tensors are kept in."""
+    outer = Fields(data)
+    if dtype(outer, text_fields(outer)) is not None:
+        return model
+    return model.model_copy(update={"note": "; ".join(n for n in (model.note, ASSUMED) if n)})
 
 
 def type_of(f: Fields) -> str:
@@ -168,7 +180,7 @@ def tied(outer: Fields, text: Fields) -> bool:
 
 def vocabulary(f: Fields) -> int:
     """Rows of the token table."""
-    return f.count("padded_vocab_size", "vocab_size", essential=True)
+    return f.count("padded_vocab_size") if "padded_vocab_size" in f else f.count("vocab_size", essential=True)
 
 
 def context(f: Fields) -> int | None:
@@ -176,14 +188,18 @@ def context(f: Fields) -> int | None:
     return f.maybe("max_position_embeddings", "n_positions", "seq_length", "max_seq_len", "max_sequence_length", "n_ctx")
 
 
-def dtype(outer: Fields, text: Fields) -> str:
-    """The dtype of unquantised tensors; bf16 where the file does not say."""
+def dtype(outer: Fields, text: Fields) -> str | None:
+    """The dtype of unquantised tensors, None where the file does not say."""
     for f in (outer, text):
         for key in ("torch_dtype", "dtype"):
             stated = f.data.get(key)
-            if isinstance(stated, str):
-                return DTYPES.get(stated.removeprefix("torch."), "bf16")
-    return "bf16"
+            if stated is None or stated == "auto":
+                continue
+            name = stated.removeprefix("torch.") if isinstance(stated, str) else ""
+            if name not in DTYPES:
+                raise f.refuse(key, f"is not one of {', '.join(DTYPES)}", stated)
+            return DTYPES[name]
+    return None
 
 
-__all__ = ["InferplanError", "class_defaults", "load_config", "read_config"]
+__all__ = ["InferplanError", "class_defaults", "load_config", "read_config", "with_assumption"]

@@ -142,6 +142,7 @@ def kimi_attends(f: Fields, linear: Fields, layers: int) -> list[bool]:
 
 def kimi_delta(f: Fields, linear: Fields) -> KimiDelta:
     """Kimi delta attention, its sizes under `linear_attn_config` or `linear_` names."""
+
     def size(nested: str, flat: str) -> int:
         return linear.count(nested) if nested in linear else f.count(flat)
 

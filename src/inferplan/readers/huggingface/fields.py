@@ -11,6 +11,11 @@ from typing import Any
 from inferplan.errors import SpecError
 
 LARGEST = 10**8
+NONE: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers"), (0,)),
+    **dict.fromkeys(("shared_intermediate_size", "moe_num_shared_experts", "type_vocab_size", "pre_seq_len", "sliding_window"), (0,)),
+    **dict.fromkeys(("position_buckets", "max_relative_positions"), (-1, 0)),
+}
 _MISSING: Any = object()
 
 
@@ -68,12 +73,18 @@ class Fields:
             raise self.refuse(name, f"must lie between {least} and {LARGEST:,}", value)
         return value
 
-    def maybe(self, *names: str, least: int = 1) -> int | None:
-        """A whole number, or None where it is absent, null or (for widths) zero or negative by convention."""
-        value = self.raw(*names, default=None)
-        if value is None or (isinstance(value, int) and not isinstance(value, bool) and value < least):
+    def maybe(self, *names: str) -> int | None:
+        """A whole number of at least 1, or None where it is absent, null or a value by which such a field says "none"."""
+        value, name = self.raw(*names, default=None), self.stated(*names)
+        if value is None or self._says_none(name, value):
             return None
-        return self.checked(value, self.stated(*names), least)
+        return self.checked(value, name)
+
+    def _says_none(self, name: str, value: Any) -> bool:
+        """Whether a value below 1 is one that published files or the class itself use for "none"."""
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value >= 1:
+            return False
+        return value in NONE.get(name, ()) or value == self.defaults.get(name)
 
     def stated_or_null(self, name: str) -> int | None:
         """A whole number where a null that the file states means that there is none, whatever the class assumes."""

@@ -45,9 +45,7 @@ def choosing(attention: LatentAttention, index: Indexer, owns: list[bool]) -> li
     return [("own" if o else "follow", attention.model_copy(update={"indexer": index.model_copy(update={"own": o})})) for o in owns]
 
 
-def latent_ffns(
-    f: Fields, sparse: list[bool], *, correction: bool = True, bias: bool = False
-) -> list[tuple[str, Dense | Experts | None]]:
+def latent_ffns(f: Fields, sparse: list[bool], *, correction: bool = True, bias: bool = False) -> list[tuple[str, Dense | Experts | None]]:
     """Each layer's feed-forward part: dense or routed, `bias` on the dense and shared ones."""
     plain = None if all(sparse) else Dense(width=f.count("intermediate_size"), bias=bias)
     moe = deepseek_experts(f, correction=correction) if any(sparse) else None

@@ -1,0 +1,177 @@
+"""Seconds of a pass opened: operators, collectives, overhead and the floor. Knows no memory and no price."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inferplan.engine.op import Op
+from inferplan.engine.step import Step
+from inferplan.explain.node import Node, derived, leaf, product, total, word
+from inferplan.explain.sources import counted, fitted, part_number
+from inferplan.explain.wires import collective_s
+from inferplan.explain.work import Piece, View, pieces
+from inferplan.roofline.optime import Kernel
+from inferplan.specs.hardware import Accelerator
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A pass whose operators stand beside what they are made of."""
+
+    step: Step
+    view: View
+    pairs: tuple[tuple[Op, Piece], ...]
+
+    @property
+    def hardware(self) -> Accelerator:
+        """The part."""
+        return self.step.hardware
+
+    @property
+    def bandwidth(self) -> Node:
+        """Its memory bandwidth."""
+        found = self.hardware.memory.bandwidth
+        assert found is not None
+        return part_number("bandwidth", found, self.hardware)
+
+    def peak(self, rate: str) -> Node:
+        """Its dense peak for operands of a number type."""
+        return part_number("peak", self.hardware.peak_quantity(rate), self.hardware)
+
+    def stream(self, label: str, name: str, unit: str, ops: Sequence[tuple[Op, Piece]] | None = None) -> Node:
+        """One stream summed over operators."""
+        chosen = self.pairs if ops is None else ops
+        return total(label, unit, [piece[name].named(word(op.name)) for op, piece in chosen if name in piece])
+
+
+def opened(step: Step, view: View) -> Opened:
+    """The operators of a pass with their work."""
+    own = [op for op in step.ops if op.kind != "collective"]
+    return Opened(step, view, tuple(zip(own, pieces(view), strict=True)))
+
+
+def moved_bytes(run: Opened) -> Node:
+    """Bytes that must cross the memory bus: weights and cache."""
+    weights, cache = run.stream("weight_bytes", "weight_bytes", "B"), run.stream("kv_bytes", "kv_bytes", "B")
+    return derived("moved_bytes", "weight_bytes + kv_bytes", "B", weights, cache)
+
+
+def memory_s(run: Opened) -> Node:
+    """Seconds at full memory bandwidth."""
+    return derived("memory_s", "moved_bytes / bandwidth", "s", moved_bytes(run), run.bandwidth)
+
+
+def compute_s(run: Opened) -> Node:
+    """Seconds at the dense peak of each number type."""
+    found = []
+    for rate in sorted({op.rate for op, _ in run.pairs if op.rate != "none"}):
+        flops = run.stream("flops", "flops", "FLOP", [pair for pair in run.pairs if pair[0].rate == rate])
+        found.append(derived(word(f"compute_{rate}_s"), "flops / peak", "s", flops, run.peak(rate)))
+    return total("compute_s", "s", found, empty="no products")
+
+
+def floor_s(run: Opened) -> Node:
+    """The slower of the two roofs."""
+    return derived("floor_s", "maximum(memory_s, compute_s)", "s", memory_s(run), compute_s(run))
+
+
+def step_s(run: Opened, label: str) -> Node:
+    """The estimate of a pass: never below its floor."""
+    ops = total("operators_s", "s", [op_s(run, op, piece) for op, piece in run.pairs])
+    wires = total("collectives_s", "s", [w for w in (wire_s(run, op) for op in run.step.ops) if w is not None])
+    terms = [ops, *(n for n in (wires, overhead_s(run)) if not n.is_zero)]
+    return derived(label, f"maximum({' + '.join(t.label for t in terms)}, floor_s)", "s", *terms, floor_s(run))
+
+
+def overhead_s(run: Opened) -> Node:
+    """What engine and host add."""
+    eff, engine, model = run.step.setting.efficiency, run.step.setting.engine, run.view.run.model
+    own = eff.overhead(engine)
+
+    def part(label: str, value: float) -> Node:
+        return fitted(label, value, "s", eff, own.basis, f"overhead of {engine}", own.note)
+
+    terms = [
+        part("per_step", own.per_step),
+        product("of_layers", "s", counted("layers", run.step.layers, model), part("per_layer", own.per_layer)),
+        product("of_sequences", "s", run.view.sequences, part("per_sequence", own.per_sequence)),
+    ]
+    return total("overhead_s", "s", terms, empty="no overhead in the ideal calibration")
+
+
+def kernel_of(run: Opened, op: Op) -> Kernel:
+    """The kernel that an operator runs on."""
+    part, setting = run.hardware, run.step.setting
+    rate = "none" if op.rate == "none" else part.computed_in(op.rate)
+    return setting.efficiency.kernel(op.kind, rate, part.architecture, stored=op.stored or None, engine=setting.engine, part=part.name)
+
+
+def op_s(run: Opened, op: Op, piece: Piece) -> Node:
+    """Seconds of one operator: start-up, then the slower of its compute and memory time."""
+    kernel, label = kernel_of(run, op), word(op.name)
+
+    def share(name: str, value: float, unit: str = "") -> Node:
+        return fitted(name, value, unit, run.step.setting.efficiency, kernel.basis, kernel.origin)
+
+    launches = leaf("launches", op.count, "", f"counted: launches of {op.name} in {run.view.run.model.title}")
+    start = product("launch_s", "s", launches, share("launch", kernel.launch_s, "s"))
+    moved = total("moved_bytes", "B", [piece[n] for n in ("weight_bytes", "kv_bytes", "act_bytes") if n in piece])
+    memory = product("memory_s", "s", moved, over=[run.bandwidth, share("eff_bandwidth", kernel.eff_bandwidth)])
+    if op.rate == "none" or "flops" not in piece:
+        return derived(label, "launch_s + memory_s", "s", start, memory)
+    compute = product("compute_s", "s", piece["flops"], over=[run.peak(op.rate), share("eff_flops", kernel.eff_flops)])
+    if np.isinf(kernel.sharpness):
+        return derived(label, "launch_s + maximum(compute_s, memory_s)", "s", start, compute, memory)
+    text = "launch_s + soft_maximum(compute_s, memory_s, sharpness)"
+    return derived(label, text, "s", start, compute, memory, share("sharpness", kernel.sharpness))
+
+
+def wire_s(run: Opened, op: Op) -> Node | None:
+    """Seconds of the collective that ends an operator, over all its layers."""
+    if op.wire is None or np.all(np.asarray(op.wire.ranks) <= 1):
+        return None
+    count = leaf("count", op.count, "", f"counted: how often {op.name} ends in a collective")
+    each = collective_s("each", op.wire.kind, message(run.view, op), ranks(run.view, op), run.step)
+    return product(word(op.name), "s", count, each)
+
+
+def ranks(v: View, op: Op) -> Node:
+    """The ranks that take part."""
+    assert op.wire is not None
+    if op.wire.kind == "send":
+        return v.option("pp") or leaf("pp", 1, "", "given: --pp")
+    found = v.group if op.wire.kind == "all_to_all" else v.option("tp")
+    assert found is not None
+    return found.named("ranks")
+
+
+def message(v: View, op: Op) -> Node:
+    """Bytes that one rank holds before the collective: hidden states in 16 bit, logits, or copies for experts."""
+    model, last = v.run.model, op.name.rsplit(".", 1)[-1]
+    hidden, tp = counted("hidden", model.hidden, model), v.option("tp")
+    if op.name == "head":
+        table = model.heads()[0] if model.head == "own" else model.embeddings()[0]
+        return product("message_bytes", "B", "2", v.local, counted("rows", table.rows, model), over=[tp])
+    if last in ("dispatch", "combine"):
+        return _copies(v, op, last, hidden, tp)
+    if last == "send":
+        pp: Any = v.option("pp")
+        return derived("message_bytes", "2 * hidden * tokens * (pp - 1)", "B", hidden, v.tokens, pp)
+    return product("message_bytes", "B", "2", hidden, v.tokens)
+
+
+def _copies(v: View, op: Op, last: str, hidden: Node, tp: Node | None) -> Node:
+    """Copies of tokens that go to experts on other ranks."""
+    from inferplan.explain.work import width
+
+    moe = next(b.experts for name, b in v.run.model.blocks.items() if b.experts and op.name.startswith(f"{name}."))
+    assert moe is not None
+    dp: Any = v.option("dp")
+    top_k, two = v.count("top_k", moe.top_k), leaf("width_bytes", 2, "B", "counted: results in 16 bit")
+    each = width(v, "experts") if last == "dispatch" else two
+    text = "width_bytes * tokens * top_k * hidden * (1 - 1 / dp)" + (" / tp" if tp else "")
+    return derived("message_bytes", text, "B", each, v.tokens, top_k, hidden, dp, *([tp] if tp else []))
