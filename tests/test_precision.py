@@ -513,7 +513,7 @@ def test_a_users_format_shadows_the_shipped_one(tmp_path: Path, monkeypatch: pyt
 def test_a_broken_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, said: str) -> None:
     _user_folder(tmp_path, monkeypatch, FILE.replace(old, new))
     with pytest.raises(SpecError, match=said) as found:
-        named_format("fp8")
+        named_format("int8")
     assert os.fspath(tmp_path) in str(found.value)
 
 

@@ -65,7 +65,11 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a deployment does with one load. Times are estimates of the calibration in `setting`; `floor_...` are physical bounds."""
+    """What a deployment does with one load. Times are estimates of the calibration in `setting`; `floor_...` are physical bounds.
+
+    utilization
+        the share of memory that was asked for, None for the engine's default.
+    """
 
     model: Model
     hardware: Accelerator
@@ -76,6 +80,7 @@ class Estimate:
     capacity: Capacity
     prefill: Step
     decode: Step
+    utilization: float | None = None
 
     @property
     def engine(self) -> Engine:
@@ -216,6 +221,7 @@ def estimate(
         capacity=held,
         prefill=prefill(model, hardware, precision, input_tokens=input_tokens, batch=batch, cached=cached, setting=setting),
         decode=decode(model, hardware, precision, context=load.contexts, batch=in_flight(batch, split), setting=setting),
+        utilization=utilization,
     )
 
 
@@ -321,7 +327,7 @@ def _candidates(e: Estimate) -> Iterator[tuple[str, Callable[[], Capacity]]]:
     ) -> Capacity:
         return capacity(
             e.model, hardware, precision, parallel, e.engine, max_model_len=max_model_len, max_num_seqs=max_num_seqs,
-            utilization=c.launch.utilization,
+            utilization=e.utilization,
         )  # fmt: skip
 
     most = int(np.asarray(c.max_context)) if np.isfinite(float(np.asarray(c.max_context))) else 0

@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 does not fit or no plan, 2 bad input, 130 interrupted. Loa
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -70,8 +71,13 @@ def _say(message: str, code: int) -> int:
 
 
 def run() -> None:
-    """The console script."""
-    sys.exit(main())
+    """The console script. One short command makes no garbage worth collecting, and taking modules down at the end costs a tenth of it."""
+    gc.set_threshold(100_000, 50, 50)
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # else pydantic looks through every installed package for some
+    code = main()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

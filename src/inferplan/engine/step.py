@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -52,7 +53,7 @@ class Setting:
         return self.efficiency.is_ideal
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Step:
     """A pass on a part. Every property broadcasts like the segments and the split it came from."""
 
@@ -110,7 +111,7 @@ class Step:
             compute_s(total(op.flops for op in self.ops if op.rate == rate), self.hardware.peak_flops_per_s(rate)) for rate in sorted(rates)
         )
 
-    @property
+    @cached_property
     def floor_s(self) -> Numeric:
         """The physical floor of the pass: the slower of the two roofs, perfectly overlapped, exchanges for nothing."""
         return roof_s(self.memory_s, self.compute_s)
@@ -134,7 +135,7 @@ class Step:
         """What engine and host add to the pass."""
         return self.setting.efficiency.step_overhead_s(self.setting.engine, self.layers, self.sequences)
 
-    @property
+    @cached_property
     def time_s(self) -> Numeric:
         """The estimate: operators in turn, each at its kernel's efficiency, then collectives and overhead. Never below the floor."""
         parts = [*(self.op_s(op) for op in self.ops), *(self.wire_s(op) for op in self.ops), self.overhead_s]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ from inferplan.deployment import (
 )
 from inferplan.engine.step import Step
 from inferplan.report.screen import table
-from inferplan.specs.catalog import by_name
 from inferplan.units import show, significant
 
 if TYPE_CHECKING:
@@ -356,9 +356,5 @@ def remarks(e: Estimate) -> list[str]:
 
 def see_also(e: Estimate, asked_model: str, asked_gpu: str) -> str:
     """Commands that open the numbers further; a file of one's own is looked at with `check`."""
-    looks = [f"{'show' if found is not None else 'check'} {asked}" for asked, found in _looked_up(asked_model, asked_gpu)]
+    looks = [f"{'check' if os.path.exists(asked) else 'show'} {asked}" for asked in (asked_model, asked_gpu)]  # noqa: PTH110 - any text
     return "See also: inferplan " + "; ".join([*looks, "explain tpot ...", "plot roofline ...", "--json"]) + "."
-
-
-def _looked_up(asked_model: str, asked_gpu: str) -> list[tuple[str, Any]]:
-    return [(asked_model, by_name("models", asked_model)), (asked_gpu, by_name("hardware", asked_gpu))]

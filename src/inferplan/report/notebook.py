@@ -36,7 +36,7 @@ class Estimate(deployment.Estimate):
 
         >>> import inferplan as ip
         >>> ip.estimate(ip.model("7b"), ip.hardware("h100"), ip.precision("fp8")).frame().loc[0, "weight_bytes"].item()
-        6869487616.0
+        7000826624.0
         """
         import pandas as pd
 

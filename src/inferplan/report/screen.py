@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions
     from rich.table import Table
 
+GAP = 3
 NARROWEST, WIDEST, PIPED = 40, 160, 100
 
 
@@ -28,25 +30,55 @@ def console(*, error: bool = False) -> Console:
     )
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, right: Iterable[int] = ()) -> Table:
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, right: Iterable[int] = ()) -> Grid:
     """A plain table; the columns numbered in `right` are aligned to the right."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+    return Grid(tuple(columns), [["" if cell is None else str(cell) for cell in row] for row in rows], title, frozenset(right))
 
-    numbers = set(right)
-    bare = not any(columns)
-    found = Table(
-        box=None if bare else box.SIMPLE_HEAD,
-        show_header=not bare,
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        pad_edge=False,
-        show_edge=False,
-    )
-    for i, column in enumerate(columns):
-        found.add_column(column, justify="right" if i in numbers else "left", overflow="fold")
-    for row in rows:
-        found.add_row(*(cell if isinstance(cell, Text) else Text("" if cell is None else str(cell)) for cell in row))
-    return found
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A plain table: written out line by line where it fits the width, which is much quicker, and folded by rich where it does not."""
+
+    columns: tuple[str, ...]
+    rows: list[list[str]]
+    title: str | None
+    right: frozenset[int]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
+        """Lines of text, or rich's own table."""
+        from rich.segment import Segment
+
+        head = any(self.columns)
+        gap = GAP if head else GAP - 1
+        lines = [list(self.columns), *self.rows] if head else self.rows
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        simple = all(cell.isascii() and cell.isprintable() for line in lines for cell in line)
+        if not simple or sum(widths) + gap * (len(widths) - 1) > options.max_width:
+            yield self._folded()
+            return
+        if self.title:
+            yield Segment(self.title + "\n", console.get_style("bold"))
+        for i, line in enumerate(lines):
+            yield Segment(self._line(line, widths, gap) + "\n", console.get_style("bold") if head and i == 0 else None)
+            if head and i == 0:
+                yield Segment("\u2500" * (sum(widths) + gap * (len(widths) - 1)) + "\n")
+
+    def _line(self, cells: list[str], widths: list[int], gap: int) -> str:
+        padded = (c.rjust(w) if i in self.right else c.ljust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True)))
+        return (" " * gap).join(padded).rstrip()
+
+    def _folded(self) -> Table:
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        bare = not any(self.columns)
+        found = Table(
+            box=None if bare else box.SIMPLE_HEAD, show_header=not bare, title=self.title, title_justify="left", title_style="bold",
+            pad_edge=False, show_edge=False,
+        )  # fmt: skip
+        for i, column in enumerate(self.columns):
+            found.add_column(column, justify="right" if i in self.right else "left", overflow="fold")
+        for row in self.rows:
+            found.add_row(*map(Text, row))
+        return found

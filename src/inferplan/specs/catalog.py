@@ -51,7 +51,12 @@ def normalise(text: str) -> str:
     >>> normalise("A100 (40 GB)"), normalise("meta-llama/Llama-3.1-70B"), normalise("meta-llama--Llama-3.1-70B")
     ('a100-40gb', 'meta-llama-llama-3.1-70b', 'meta-llama-llama-3.1-70b')
     """
-    text = _GAPS.sub("-", text[: 4 * _LONGEST_NAME].lower()).strip("-")
+    return hyphened(text[: 4 * _LONGEST_NAME]).strip("-")
+
+
+def hyphened(text: str) -> str:
+    """A text of any length as names are compared: where it holds a name, it holds the normalised name."""
+    text = _GAPS.sub("-", text.lower())
     return _SIZES.sub(r"\1", text) if "-g" in text else text
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,7 +21,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from inferplan.errors import NotFound, SpecError, Unsupported, shown
 from inferplan.specs.base import Record, Spec, complaint
-from inferplan.specs.catalog import folders, normalise
+from inferplan.specs.catalog import folders, hyphened, normalise
 from inferplan.specs.document import read_text
 from inferplan.specs.quantity import Source
 
@@ -384,7 +385,7 @@ class Library:
     def mix_called(self, key: str) -> Mix | None:
         """The file mix of a normalised name, which may start with `gguf-`; the file is only read where it could name it."""
         bare = key.removeprefix("gguf-")
-        if bare not in read_text(self.mixes_file).lower().replace("_", "-"):
+        if bare not in hyphened(read_text(self.mixes_file)):
             return None
         return self.mixes.get(key) or self.mixes.get(bare)
 
@@ -433,24 +434,48 @@ def _near(text: str, names: Iterable[str]) -> str:
 
 def library() -> Library:
     """The format files on the search path; a name in an earlier folder shadows the same name in a later one."""
-    return _library(tuple(folders("formats")))
+    return _gathered(tuple(path for path, _ in _texts(tuple(folders("formats")))))
+
+
+def _naming(key: str) -> Library:
+    """The format files that could name a normalised key: reading all of them takes longer than all that most commands do besides."""
+    return _gathered(tuple(path for path, text in _texts(tuple(folders("formats"))) if key in text))
 
 
 @cache
-def _library(places: tuple[Path, ...]) -> Library:
-    mixes = next((path for folder in places if (path := folder / MIXES_FILE).is_file()), None)
-    if mixes is None:
+def _texts(places: tuple[Path, ...]) -> tuple[tuple[Path, str], ...]:
+    """The format files, a file of an earlier folder in place of one of the same name later, with their texts normalised."""
+    found: dict[str, Path] = {}
+    for folder in places:
+        found = {path.name: path for path in sorted(folder.glob("*.yaml"))} | found
+    if MIXES_FILE not in found:
         raise NotFound(f"no formats/{MIXES_FILE} on the search path")
+    mixes = found.pop(MIXES_FILE)
+    order = [path for folder in places for path in found.values() if path.parent == folder]
+    return tuple((path, hyphened(read_text(path))) for path in [*order, mixes])
+
+
+@cache
+def _gathered(paths: tuple[Path, ...]) -> Library:
+    """What the files hold between them, those of earlier folders first."""
     files: dict[str, FormatFile] = {}
     formats: dict[tuple[Use, str], Format] = {}
     presets: dict[str, Preset] = {}
-    for folder in places:
-        found = [_file(path) for path in sorted(folder.glob("*.yaml")) if path.name != MIXES_FILE]
-        own = [file for file in found if file.name not in files]
+    for folder, group in groupby((path for path in paths if path.name != MIXES_FILE), lambda path: path.parent):
+        own = [_file(path) for path in group]
         files |= {file.name: file for file in own}
         formats = _names(own, folder) | formats
         presets = {normalise(n): p for file in own for p in file.presets for n in (*p.aliases, p.name)} | presets
-    return Library(files, formats, presets, mixes)
+    return Library(files, formats, presets, _mixes_path())
+
+
+def _family(name: str) -> FormatFile:
+    """The file of a family."""
+    return _file(next(path for path, _ in _texts(tuple(folders("formats"))) if path.stem == name))
+
+
+def _mixes_path() -> Path:
+    return _texts(tuple(folders("formats")))[-1][0]
 
 
 @cache
@@ -459,6 +484,7 @@ def _mixes(path: Path) -> tuple[Mixes, dict[str, Mix]]:
     return held, {normalise(n): mix for mix in held.mixes for n in (mix.name, *mix.aliases)}
 
 
+@cache
 def _file(path: Path) -> FormatFile:
     file = FormatFile.load(path)
     if file.name != path.stem:
@@ -486,9 +512,10 @@ def named_format(text: str, use: Use = "weights") -> Format:
     (4.3125, 4.5, 4.65)
     """
     if use == "kv" and text.count("/") == 1:
-        keys, values = (library().format(part, "kv") for part in text.split("/"))
+        keys, values = (named_format(part, "kv") for part in text.split("/"))
         return keys if keys == values else keys.paired(values)
-    return library().format(text, use)
+    key = normalise(text)
+    return _naming(key).formats.get((use, key)) or library().format(text, use)
 
 
 class Rule(Record):
@@ -718,10 +745,10 @@ class Precision(Record):
 
 def _preset(text: str) -> Preset:
     """The preset of a name, a mix, a weight format or bit widths."""
-    key, held = normalise(text), library()
-    if (preset := held.presets.get(key)) is not None:
+    key = normalise(text)
+    if (preset := _naming(key).presets.get(key)) is not None:
         return preset
-    if (mix := held.mix_called(key)) is not None:
+    if (mix := _naming(key).mix_called(key)) is not None:
         return _mix_preset(mix)
     if widths := re.fullmatch(r"(w\d+a\d+.*?)-?kv(\d+)", key):
         bits = {"16": "bf16", "8": "int8", "4": "int4"}
@@ -729,8 +756,9 @@ def _preset(text: str) -> Preset:
             raise NotFound(f"no KV format of {widths[2]} bits; kv16, kv8 and kv4 are known")
         return _preset(widths[1]).model_copy(update={"name": key, "kv": bits[widths[2]]})
     try:
-        return _format_preset(held.format(text, "weights"))
+        return _format_preset(named_format(text))
     except NotFound:
+        held = library()
         presets = [n for p in held.presets.values() for n in (p.name, *p.aliases)]
         names = [*presets, *(m.name for m in held.rules.mixes), *held.names("weights")]
         raise NotFound(f"no precision called '{shown(text)}'{_near(text, names)}") from None
@@ -738,12 +766,12 @@ def _preset(text: str) -> Preset:
 
 def _format_preset(found: Format) -> Preset:
     """Weights in one format, and around them what the format's family does."""
-    file = library().files[found.family]
+    file = _family(found.family)
     return Preset(name=found.name, title=found.title, weights=found.name, parts=file.parts, kv=file.kv, state=file.state)
 
 
 def _mix_preset(mix: Mix) -> Preset:
-    file = library().files["gguf"]
+    file = _family("gguf")
     experts = next((rule.type for rule in mix.rules if "ffn_down_exps" in rule.roles), mix.base)
     parts = {**file.parts, "head": mix.output, "embedding": mix.token_embd or mix.base, "experts": experts}
     title = f"GGUF {mix.name.upper()}"
