@@ -11,7 +11,7 @@ import difflib
 import io
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -162,8 +162,8 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def _by_alias(kind: str, folder: Path, keys: list[str]) -> Path | None:
-    aliases = _aliases(folder)
-    found = {path for alias, path in aliases if alias in keys} or {path for alias, path in aliases if set(_keys(kind, alias)) & set(keys)}
+    found = {path for _, path in _aliases(folder, starting=keys)}
+    found = found or {path for alias, path in _aliases(folder) if set(_keys(kind, alias)) & set(keys)}
     if len(found) > 1:
         both = " and ".join(sorted(Path(path).name for path in found))
         raise SpecError(f"is an alias of {both}; each name must mean one file", file=folder, value=keys[0])
@@ -173,11 +173,12 @@ def _by_alias(kind: str, folder: Path, keys: list[str]) -> Path | None:
     return path
 
 
-def _aliases(folder: Path) -> list[tuple[str, str]]:
-    """Each alias with the path of its file, relative to the folder where it stands in an index."""
+def _aliases(folder: Path, *, starting: Iterable[str] | None = None) -> list[tuple[str, str]]:
+    """Each alias with the path of its file, relative to the folder where it stands in an index; those spelt like `starting`, if given."""
     if (index := folder / INDEX).is_file():
-        return [(row["alias"], row["path"]) for row in _rows(index, _COLUMNS) if row["alias"] != row["name"]]
-    return [(alias, str(entry.path)) for entry in _scanned(folder) for alias in entry.aliases]
+        return [(row["alias"], row["path"]) for row in _rows(index, _COLUMNS, starting) if row["alias"] != row["name"]]
+    every = [(alias, str(entry.path)) for entry in _scanned(folder) for alias in entry.aliases]
+    return every if starting is None else [(alias, path) for alias, path in every if alias in starting]
 
 
 def _by_spelling(folder: Path, key: str) -> Path | None:
@@ -261,9 +262,13 @@ def _entry(path: Path, strict: bool) -> Entry:
     return Entry(path.stem, str(data.get("title") or path.stem), texts, str(group), path)
 
 
-def _rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
-    """The rows of a CSV file, every cell text; raises SpecError where a column is missing."""
-    table = csv.reader(io.StringIO(read_text(path)))
+def _rows(path: Path, columns: tuple[str, ...], starting: Iterable[str] | None = None) -> list[dict[str, str]]:
+    """The rows of a CSV file, every cell text, or only those whose first cell is one of `starting`; SpecError where a column is missing."""
+    text = read_text(path)
+    if starting is not None:
+        chosen = "|".join(map(re.escape, starting))
+        text = "\n".join([text.partition("\n")[0], *re.findall(rf"^(?:{chosen}),.*$", text, re.MULTILINE)])
+    table = csv.reader(io.StringIO(text))
     head = next(table, [])
     missing = [column for column in columns if column not in head]
     if missing:

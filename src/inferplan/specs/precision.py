@@ -469,6 +469,13 @@ def _gathered(paths: tuple[Path, ...]) -> Library:
     return Library(files, formats, presets, _mixes_path())
 
 
+def _mixing() -> Library:
+    """What file mixes are made of: GGUF and plain types, and whatever the user's own folders hold."""
+    texts = _texts(tuple(folders("formats")))
+    shipped = texts[-1][0].parent
+    return _gathered(tuple(path for path, _ in texts if path.parent != shipped or path.stem in ("float", "gguf")))
+
+
 def _family(name: str) -> FormatFile:
     """The file of a family."""
     return _file(next(path for path, _ in _texts(tuple(folders("formats"))) if path.stem == name))
@@ -714,7 +721,7 @@ class Precision(Record):
         layers = list(which) if which is not None else range(tensor.layers if tensor else 1)
         if self.mix is None or tensor is None or part in ("vision", "other"):
             return [(self.format_of(part), len(layers))]
-        held = library()
+        held = _mixing()
         mix = held.mix(self.mix)
         names = Counter(held.tensor_type(mix, replace(tensor, layer=layer)) for layer in layers)
         return [(held.format(name, "weights"), count) for name, count in names.items()]
