@@ -139,7 +139,7 @@ def test_an_interrupt_while_modules_load_ends_with_130(module: str) -> None:
 
 
 def test_the_package_runs_by_name_and_loads_as_little_as_the_script() -> None:
-    code = "import runpy, sys; sys.argv = ['inferplan', '--version']; "
+    code = "import os, runpy, sys; os._exit = sys.exit; sys.argv = ['inferplan', '--version']; "
     code += "\ntry: runpy.run_module('inferplan', run_name='__main__')\nexcept SystemExit as e: assert not e.code\n"
     code += "print([m for m in ('numpy', 'pydantic', 'yaml', 'rich.table', 'pandas') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -447,7 +447,6 @@ def test_11_more_ranks_than_kv_heads_hold_copies() -> None:
     assert plain == 2 * dealt == 327_680 * 8192 / 8
 
 
-@pytest.mark.xfail(strict=True, reason="memory without an engine passes over dcp, though times of the same deployment do not")
 def test_11_cache_dealt_out_over_16_chips() -> None:
     """As in the text each chip keeps a sixteenth of a sequence, so that 16 chips of 16 GB hold 43 and more."""
     model, v5e = ip.model("llama-3-70b"), ip.hardware("v5e")

@@ -82,7 +82,7 @@ class Asked:
         part = hardware(self.gpu)
         precision = Precision.named(wanted, kv=None if self.kv_dtype == "auto" else self.kv_dtype)
         return estimate(
-            opened.model,
+            opened.told,
             part.with_memory(self.memory) if self.memory else part,
             precision,
             input_tokens=self.isl,

@@ -83,7 +83,7 @@ def _model(name: str) -> tuple[Any, Callable[..., None]]:
     from inferplan.readers.opening import open_model
     from inferplan.report.models import record, show_model
 
-    model = open_model(name).model
+    model = open_model(name).told
     return lambda: record(model), lambda out, asked: show_model(model, out, asked=asked)
 
 

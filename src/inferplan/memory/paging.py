@@ -6,11 +6,12 @@ All byte counts are of one rank. What a request takes is `fixed + per token`, ro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
 
+from inferplan.errors import Unsupported
 from inferplan.formula import formula
 from inferplan.memory.layer_kinds import LayerKind, all_full, layer_kinds, without_index
 from inferplan.ops import Numeric
@@ -340,7 +341,9 @@ def paging(
     if not kinds:
         return NoPaging()
     if engine.policy == "ideal":
-        return CellPaging(tuple(kinds), 1)
+        return CellPaging(tuple(replace(k, token_bytes=k.token_bytes / parallel.dcp) for k in kinds), 1)
+    if np.any(np.asarray(parallel.dcp) > 1) and engine.policy in ("cells", "static-fraction"):
+        raise Unsupported(f"{engine.title} does not deal out cached tokens over devices (dcp {parallel.dcp})")
     if engine.policy == "cells":
         windows = kinds if engine.choice("windows") == "own-cells" else all_full(kinds)
         return CellPaging(tuple(windows), engine.number("cell_multiple"))

@@ -26,6 +26,11 @@ class Opened:
     precision: str | None
     note: str | None = None
 
+    @property
+    def told(self) -> Model:
+        """The model with what was read from its name alone among its notes, for people to see."""
+        return self.model.model_copy(update={"note": "; ".join(n for n in (self.note, self.model.note) if n)}) if self.note else self.model
+
 
 def open_model(text: str) -> Opened:
     """The model that a text means.
