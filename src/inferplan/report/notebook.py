@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
+    from inferplan.explain import Node
+
 WIDTH = 110
 PAGE = "<pre style=\"font-family:Menlo,'DejaVu Sans Mono',consolas,monospace;line-height:1.25\">{code}</pre>"
 
@@ -41,6 +43,17 @@ class Estimate(deployment.Estimate):
         import pandas as pd
 
         return pd.DataFrame([estimates.flat(self.record())])
+
+    def explain(self, quantity: str) -> Node:
+        """One number opened: its equation, its inputs and where each of them comes from; raises NotFound with near misses.
+
+        >>> import inferplan as ip
+        >>> ip.estimate(ip.model("7b"), ip.hardware("h100"), ip.precision("fp8")).explain("weights").unit
+        'B'
+        """
+        from inferplan.explain import explain
+
+        return explain(quantity, self)
 
     def batches(self) -> pd.DataFrame:
         """More requests at once, one row each: throughput, times, floor, utilisation, price and energy."""
