@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.table import Table
 
-GAP = 3
 NARROWEST, WIDEST, PIPED = 40, 160, 100
 
 
@@ -49,11 +48,11 @@ class Grid:
         from rich.segment import Segment
 
         head = any(self.columns)
-        gap = GAP if head else GAP - 1
         lines = [list(self.columns), *self.rows] if head else self.rows
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
         simple = all(cell.isascii() and cell.isprintable() for line in lines for cell in line)
-        if not simple or sum(widths) + gap * (len(widths) - 1) > options.max_width:
+        gap = next((g for g in ((3, 2, 1) if head else (2,)) if sum(widths) + g * (len(widths) - 1) <= options.max_width), 0)
+        if not simple or not gap:
             yield self._folded()
             return
         if self.title:
