@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 import os
-import tempfile
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferplan.errors import SpecError
-from inferplan.specs.document import resolve
+from inferplan.report.files import write_bytes
 from inferplan.units import UNITS, show
 
 if TYPE_CHECKING:
@@ -276,24 +275,3 @@ def write_picture(ax: Axes, path: str | os.PathLike[str]) -> Path:
     with style.context(STYLE):
         figure.savefig(data, format=kind, metadata=ENDINGS[kind])
     return write_bytes(path, data.getvalue())
-
-
-def write_bytes(path: str | os.PathLike[str], data: bytes) -> Path:
-    """Write a file so that a reader sees the old one or the new one; raises SpecError where it cannot be written."""
-    target = resolve(path)
-    try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
-    except OSError as e:
-        raise SpecError(f"cannot be written: {os.strerror(e.errno or 0)}", file=path) from None
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(target)
-    except OSError as e:
-        raise SpecError(f"cannot be written: {os.strerror(e.errno or 0)}", file=path) from None
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-    return target

@@ -53,7 +53,12 @@ def _cell(value: Any) -> Any:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
-    """Write a file so that a reader sees the old text or the new one, never a part; raises SpecError where it cannot be written.
+    """Write a text as `write_bytes` does; what UTF-8 cannot hold is escaped."""
+    return write_bytes(path, text.encode("utf-8", ESCAPED))
+
+
+def write_bytes(path: str | os.PathLike[str], data: bytes) -> Path:
+    """Write a file so that a reader sees the old one or the new one, never a part; raises SpecError where it cannot be written.
 
     A symlink is followed. What is not a regular file is never replaced: a character device and the standard output are
     written to, anything else is refused.
@@ -61,12 +66,12 @@ def write_text(path: str | os.PathLike[str], text: str) -> Path:
     try:
         found = _found(path)
         if found is not None and _is_stdout(found):
-            sys.stdout.write(text)
+            _to_stdout(data)
             return Path(path)
         if found is not None and stat.S_ISCHR(found.st_mode):
-            Path(path).write_text(text, encoding="utf-8", errors=ESCAPED)
+            Path(path).write_bytes(data)
             return Path(path)
-        return _replaced(Path(os.path.realpath(path)), text, found)
+        return _replaced(Path(os.path.realpath(path)), data, found)
     except OSError as e:
         raise SpecError(f"cannot be written: {os.strerror(e.errno or 0)}", file=path) from None
 
@@ -95,12 +100,21 @@ def _is_stdout(found: os.stat_result) -> bool:
         return False
 
 
-def _replaced(target: Path, text: str, found: os.stat_result | None) -> Path:
+def _to_stdout(data: bytes) -> None:
+    sys.stdout.flush()
+    if (binary := getattr(sys.stdout, "buffer", None)) is not None:
+        binary.write(data)
+        binary.flush()
+    else:
+        sys.stdout.write(data.decode("utf-8", ESCAPED))
+
+
+def _replaced(target: Path, data: bytes, found: os.stat_result | None) -> Path:
     """The target, once a whole new file has taken its place; the mode of an old one is kept."""
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors=ESCAPED) as stream:
-            stream.write(text)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
         Path(temporary).chmod(stat.S_IMODE(found.st_mode) if found else 0o666 & ~_umask())
         Path(temporary).replace(target)
     except BaseException:
