@@ -16,6 +16,7 @@ import inferplan as ip
 
 TABLE = Path(__file__).parent / "data" / "measured_rates.csv"
 MIXED_FILE = "the file keeps attention, embedding and head in 8 bits, which the label does not say; mxfp4 means 16 there"
+pytestmark = pytest.mark.slow
 ABOVE = {
     "COM-00089": "label: 133 times what an M3's memory can give; the crowd-sourced key joins several devices",
     "COM-00090": "label: 64 times an M3's peak; the crowd-sourced key joins several devices",
@@ -38,10 +39,13 @@ def rows() -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
+model, hardware, precision = cache(ip.model), cache(ip.hardware), cache(ip.precision)
+
+
 @cache
-def roof(phase: str, model: str, gpu: str, weights: str, tokens: float, batch: float) -> float:
+def roof(phase: str, name: str, gpu: str, weights: str, tokens: float, batch: float) -> float:
     """Tokens per second that one device's roofs allow."""
-    of = (ip.model(model), ip.hardware(gpu), ip.precision(weights))
+    of = (model(name), hardware(gpu), precision(weights))
     if phase == "decode":
         return 1 / float(np.asarray(ip.decode(*of, context=tokens, batch=1).floor_s))
     return tokens * batch / float(np.asarray(ip.prefill(*of, input_tokens=tokens, batch=batch).floor_s))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from inferplan.engine.cache_bytes import kv_bytes_per_token, kv_bytes_per_token_unbounded, sequence_bytes, state_bytes_per_sequence
+    from inferplan.engine.grid import chunks, grid
     from inferplan.engine.segment import Segment
     from inferplan.engine.step import Step, decode, prefill, step
     from inferplan.errors import DoesNotFit, InferplanError, NotFound, SpecError, Unsupported
@@ -32,6 +33,7 @@ __version__ = "0.1.0"
 
 _PLACES = {
     "engine.cache_bytes": ("kv_bytes_per_token", "kv_bytes_per_token_unbounded", "sequence_bytes", "state_bytes_per_sequence"),
+    "engine.grid": ("chunks", "grid"),
     "engine.segment": ("Segment",),
     "engine.step": ("Step", "decode", "prefill", "step"),
     "errors": ("DoesNotFit", "InferplanError", "NotFound", "SpecError", "Unsupported"),
@@ -60,11 +62,13 @@ __all__ = [
     "SpecError",
     "Step",
     "Unsupported",
+    "chunks",
     "counts",
     "decode",
     "distinct_experts",
     "estimate",
     "fit",
+    "grid",
     "hardware",
     "kv_bytes_per_token",
     "kv_bytes_per_token_unbounded",
