@@ -21,6 +21,7 @@ def estimate(
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON, in base units.")] = False,
     csv: Annotated[str | None, typer.Option("--csv", help="Write the record as CSV rows to FILE.")] = None,
     plot: Annotated[str | None, typer.Option("--plot", help="Also draw the roofline into FILE, a PNG, SVG or PDF.")] = None,
+    html: Annotated[str | None, typer.Option("--html", help="Also write the screen into FILE, an HTML page.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also every operator of a decode step.")] = False,
 ) -> int:
     """Memory and time of a model on a part, beside the physical floor.
@@ -30,13 +31,14 @@ def estimate(
     dtypes = [asked.dtype] if "=" in asked.dtype else o.listed(asked.dtype)
     each = [replace(asked, model=m, gpu=g, dtype=d) for m, g, d in product(o.listed(asked.model), o.listed(asked.gpu), dtypes)]
     if len(each) == 1:
-        return one(each[0], as_json, csv, plot, verbose)
-    if plot:
-        raise SpecError("draws one estimate, not a comparison", field="--plot", value=plot)
+        return one(each[0], as_json, csv, plot, html, verbose)
+    for name, value in (("--plot", plot), ("--html", html)):
+        if value:
+            raise SpecError("takes one estimate, not a comparison", field=name, value=value)
     return several(each, as_json, csv)
 
 
-def one(asked: o.Asked, as_json: bool, csv: str | None, plot: str | None, verbose: bool) -> int:
+def one(asked: o.Asked, as_json: bool, csv: str | None, plot: str | None, html: str | None, verbose: bool) -> int:
     """A single estimate."""
     from inferplan.report import files
     from inferplan.report.estimates import flat, record, show_estimate
@@ -47,6 +49,10 @@ def one(asked: o.Asked, as_json: bool, csv: str | None, plot: str | None, verbos
         from inferplan.report import plots
 
         plots.write_picture(plots.plot_roofline(found), plot)
+    if html:
+        from inferplan.report.notebook import html_page
+
+        files.write_text(html, html_page(found, asked_model=asked.model, asked_gpu=asked.gpu))
     if csv:
         rows = [flat(record(found))]
         files.write_text(csv, files.csv_text(rows, list(rows[0])))

@@ -73,11 +73,27 @@ class Estimate(deployment.Estimate):
 
     def _repr_html_(self) -> str:
         """The screen, where a notebook shows the object."""
-        from rich.console import Console
+        return html(self, asked_model=self.model.name, asked_gpu=self.hardware.name)
 
-        page = Console(file=io.StringIO(), record=True, width=WIDTH, highlight=False, emoji=False, markup=False)
-        self.show(page)
-        return page.export_html(code_format=PAGE, inline_styles=True)
+
+def html(e: deployment.Estimate, *, asked_model: str, asked_gpu: str) -> str:
+    """The screen as a piece of HTML."""
+    from rich.console import Console
+
+    page = Console(file=io.StringIO(), record=True, width=WIDTH, highlight=False, emoji=False, markup=False)
+    estimates.show_estimate(e, page, asked_model=asked_model, asked_gpu=asked_gpu)
+    return page.export_html(code_format=PAGE, inline_styles=True)
+
+
+def html_page(e: deployment.Estimate, *, asked_model: str, asked_gpu: str) -> str:
+    """The screen as a whole page, for `--html`."""
+    from html import escape
+
+    title = escape(f"{e.model.title} on {e.hardware.title}")
+    body = html(e, asked_model=asked_model, asked_gpu=asked_gpu)
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{title}</title></head>\n<body>\n{body}\n</body>\n</html>\n'
+    )
 
 
 def estimate(*args: Any, **options: Any) -> Estimate:
