@@ -18,7 +18,7 @@ from inferplan.deployment import (
     usd_per_million_tokens,
 )
 from inferplan.engine.step import Step
-from inferplan.report.screen import table
+from inferplan.report.screen import Bold, table
 from inferplan.units import show, significant
 
 if TYPE_CHECKING:
@@ -202,27 +202,25 @@ def ridges_of(step: Step) -> dict[str, float]:
 def show_estimate(e: Estimate, out: Console, *, asked_model: str, asked_gpu: str, verbose: bool = False) -> None:
     """The whole screen."""
     for piece in screen(e, asked_model=asked_model, asked_gpu=asked_gpu, verbose=verbose):
-        out.print(piece)
+        out.print(piece, style="bold" if isinstance(piece, Bold) else None)
 
 
 def screen(e: Estimate, *, asked_model: str, asked_gpu: str, verbose: bool = False) -> Iterator[Any]:
     """The pieces of the screen, from top to bottom."""
-    from rich.text import Text
-
     many = "one" if e.gpus == 1 else f"{e.gpus:,} x"
-    yield Text(f"{e.model.title} on {many} {e.hardware.title}", style="bold")
+    yield Bold(f"{e.model.title} on {many} {e.hardware.title}")
     yield table(("", ""), _echo(e, asked_model, asked_gpu))
-    yield Text("\n" + sentence(e))
-    yield Text(why(e))
+    yield "\n" + sentence(e)
+    yield why(e)
     tables = [memory_table(e), time_table(e), parts_table(e)]
     if e.fits and e.model.generates:
         tables.append(batch_table(e, batches(e)))
     if verbose:
         tables.append(operator_table(e))
     for found in tables:
-        yield Text("")
+        yield ""
         yield found
-    yield Text("\n" + "\n".join([*help_lines(e), *remarks(e), see_also(e, asked_model, asked_gpu)]))
+    yield "\n" + "\n".join([*help_lines(e), *remarks(e), see_also(e, asked_model, asked_gpu)])
 
 
 def _echo(e: Estimate, asked_model: str, asked_gpu: str) -> list[tuple[str, str]]:

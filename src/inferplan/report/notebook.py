@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferplan import deployment
 from inferplan.report import estimates
+from inferplan.report.screen import Bold
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,7 +70,10 @@ class Estimate(deployment.Estimate):
 
     def __rich_console__(self, console: Any, options: Any) -> Any:
         """The screen, where rich prints the object."""
-        yield from estimates.screen(self, asked_model=self.model.name, asked_gpu=self.hardware.name)
+        from rich.text import Text
+
+        for piece in estimates.screen(self, asked_model=self.model.name, asked_gpu=self.hardware.name):
+            yield Text(piece, style="bold" if isinstance(piece, Bold) else "") if isinstance(piece, str) else piece
 
     def _repr_html_(self) -> str:
         """The screen, where a notebook shows the object."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -18,15 +19,46 @@ NARROWEST, WIDEST, PIPED = 40, 160, 100
 
 def console(*, error: bool = False) -> Console:
     """A console on stdout (or stderr): no colour when piped or when NO_COLOR is set, 100 columns when piped."""
-    from rich.console import Console
-
     stream = sys.stderr if error else sys.stdout
     tty = stream.isatty()
     width = shutil.get_terminal_size((PIPED, 40)).columns if tty or "COLUMNS" in os.environ else PIPED
-    plain = not tty or "NO_COLOR" in os.environ
-    return Console(
-        file=stream, width=min(max(width, NARROWEST), WIDEST), no_color=plain, highlight=False, emoji=False, markup=False, soft_wrap=False
-    )
+    width = min(max(width, NARROWEST), WIDEST)
+    return rich_console(stream, width, plain="NO_COLOR" in os.environ) if tty else cast("Console", Plain(stream, width))
+
+
+def rich_console(stream: Any, width: int, *, plain: bool) -> Console:
+    """Rich's console with nothing guessed from the text."""
+    from rich.console import Console
+
+    return Console(file=stream, width=width, no_color=plain, highlight=False, emoji=False, markup=False, soft_wrap=False)
+
+
+class Bold(str):
+    """A headline."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """What a pipe gets: plain lines, written without loading rich; whatever is more than that is left to rich."""
+
+    stream: Any
+    width: int
+
+    def print(self, piece: Any = "", *, style: str | None = None) -> None:
+        """Write a text, wrapped to the width, a table, or anything that rich can show."""
+        lines = piece.lines(self.width) if isinstance(piece, Grid) else self._wrapped(piece) if isinstance(piece, str) else None
+        if lines is None:
+            rich_console(self.stream, self.width, plain=True).print(piece, style=style)
+        else:
+            self.stream.write("\n".join(lines) + "\n")
+
+    def _wrapped(self, text: str) -> list[str] | None:
+        lines = text.split("\n")
+        if not all(line.isascii() and line.isprintable() for line in lines):
+            return None
+        return [part for line in lines for part in (textwrap.wrap(line, self.width, break_on_hyphens=False) or [""])]
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, right: Iterable[int] = ()) -> Grid:
@@ -43,24 +75,30 @@ class Grid:
     title: str | None
     right: frozenset[int]
 
+    def lines(self, width: int) -> list[str] | None:
+        """The table line by line, or None where it does not fit or holds more than plain text."""
+        head = any(self.columns)
+        every = [list(self.columns), *self.rows] if head else self.rows
+        widths = [max(map(len, cells)) for cells in zip(*every, strict=True)]
+        gap = next((g for g in ((3, 2, 1) if head else (2,)) if sum(widths) + g * (len(widths) - 1) <= width), 0)
+        if not gap or not all(cell.isascii() and cell.isprintable() for line in every for cell in line):
+            return None
+        found = [self._line(line, widths, gap) for line in every]
+        rule = ["\u2500" * (sum(widths) + gap * (len(widths) - 1))] if head else []
+        return [*([self.title] if self.title else []), *found[: len(rule)], *rule, *found[len(rule) :]]
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
         """Lines of text, or rich's own table."""
         from rich.segment import Segment
 
-        head = any(self.columns)
-        lines = [list(self.columns), *self.rows] if head else self.rows
-        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-        simple = all(cell.isascii() and cell.isprintable() for line in lines for cell in line)
-        gap = next((g for g in ((3, 2, 1) if head else (2,)) if sum(widths) + g * (len(widths) - 1) <= options.max_width), 0)
-        if not simple or not gap:
+        lines = self.lines(options.max_width)
+        if lines is None:
             yield self._folded()
             return
-        if self.title:
-            yield Segment(self.title + "\n", console.get_style("bold"))
+        bold = console.get_style("bold")
+        heads = bool(self.title) + any(self.columns)
         for i, line in enumerate(lines):
-            yield Segment(self._line(line, widths, gap) + "\n", console.get_style("bold") if head and i == 0 else None)
-            if head and i == 0:
-                yield Segment("\u2500" * (sum(widths) + gap * (len(widths) - 1)) + "\n")
+            yield Segment(line + "\n", bold if i < heads else None)
 
     def _line(self, cells: list[str], widths: list[int], gap: int) -> str:
         padded = (c.rjust(w) if i in self.right else c.ljust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True)))
