@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 NARROWEST, WIDEST, PIPED = 40, 160, 100
+LEAST = 16  # characters of a last column that are enough to fold it
 
 
 def console(*, error: bool = False) -> Console:
@@ -66,6 +67,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str |
     return Grid(tuple(columns), [["" if cell is None else str(cell) for cell in row] for row in rows], title, frozenset(right))
 
 
+def _plain(lines: Iterable[Iterable[str]]) -> bool:
+    return all(cell.isascii() and cell.isprintable() for line in lines for cell in line)
+
+
 @dataclass(frozen=True, slots=True)
 class Grid:
     """A plain table: written out line by line where it fits the width, which is much quicker, and folded by rich where it does not."""
@@ -80,12 +85,22 @@ class Grid:
         head = any(self.columns)
         every = [list(self.columns), *self.rows] if head else self.rows
         widths = [max(map(len, cells)) for cells in zip(*every, strict=True)]
-        gap = next((g for g in ((3, 2, 1) if head else (2,)) if sum(widths) + g * (len(widths) - 1) <= width), 0)
-        if not gap or not all(cell.isascii() and cell.isprintable() for line in every for cell in line):
+        gaps = (3, 2, 1) if head else (2,)
+        gap = next((g for g in gaps if sum(widths) + g * (len(widths) - 1) <= width), 0)
+        if not gap:
+            gap, widths[-1] = gaps[0], width - sum(widths[:-1]) - gaps[0] * (len(widths) - 1)
+        foldable = len(widths) - 1 not in self.right and widths[-1] >= LEAST
+        if not (foldable or widths[-1] > 0 and max(map(len, (line[-1] for line in every))) <= widths[-1]) or not _plain(every):
             return None
-        found = [self._line(line, widths, gap) for line in every]
+        found = [folded for line in every for folded in self._folded_lines(line, widths, gap)]
         rule = ["\u2500" * (sum(widths) + gap * (len(widths) - 1))] if head else []
         return [*([self.title] if self.title else []), *found[: len(rule)], *rule, *found[len(rule) :]]
+
+    def _folded_lines(self, cells: list[str], widths: list[int], gap: int) -> list[str]:
+        """A row, its last cell on as many lines as it takes."""
+        ends = textwrap.wrap(cells[-1], widths[-1], break_on_hyphens=False) or [""]
+        blank = [""] * (len(cells) - 1)
+        return [self._line([*(blank if i else cells[:-1]), end], widths, gap) for i, end in enumerate(ends)]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
         """Lines of text, or rich's own table."""
