@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from inferplan.cli.app import main
-from inferplan.deployment import Estimate, Load, batches, estimate
+from inferplan.deployment import Estimate, Load, batches, estimate, remedies
 from inferplan.errors import Unsupported
 from inferplan.names import hardware, model, precision
 from inferplan.report.estimates import record, ridges_of
@@ -109,6 +109,14 @@ def test_a_part_without_a_memory_size_asks_for_it(capsys: pytest.CaptureFixture[
     code, _, err = said(capsys, "-m", "7b", "-g", "graviton4", "--memory", "lots")
     assert code == 2
     assert "memory: lots" in err
+
+
+def test_a_load_that_just_misses_fits_with_a_larger_budget() -> None:
+    e = of("gpt-oss-120b", "h100", "mxfp4")
+    found = remedies(e)
+    assert not e.fits
+    assert "--utilization 0.95" in found[0].what
+    assert of("gpt-oss-120b", "h100", "mxfp4", utilization=0.95).max_sequences == found[0].sequences
 
 
 @pytest.mark.parametrize("engine", ["ideal", "llama.cpp"])

@@ -26,6 +26,7 @@ from inferplan.specs.precision import PARTS, Precision
 MAX_TOKENS = 10**8
 MAX_BATCH = 10**6
 POINTS = 64
+HIGH_UTILIZATION = 0.95  # what operators raise the budget to before they buy more memory
 LARGER = ("h100", "h200", "b200", "mi355x")
 
 
@@ -324,15 +325,18 @@ def _candidates(e: Estimate) -> Iterator[tuple[str, Callable[[], Capacity]]]:
         parallel: Parallel = e.setting.parallel,
         max_model_len: float = length,
         max_num_seqs: float = float(np.asarray(c.launch.max_num_seqs)),
+        utilization: float | None = e.utilization,
     ) -> Capacity:
         return capacity(
             e.model, hardware, precision, parallel, e.engine, max_model_len=max_model_len, max_num_seqs=max_num_seqs,
-            utilization=e.utilization,
+            utilization=utilization,
         )  # fmt: skip
 
     most = int(np.asarray(c.max_context)) if np.isfinite(float(np.asarray(c.max_context))) else 0
     if e.load.batch == 1 and 1 <= most < length:
         yield f"at most {most:,} tokens per request", partial(held, max_model_len=most)
+    if float(np.max(c.launch.utilization)) < HIGH_UTILIZATION:
+        yield f"a larger budget (--utilization {HIGH_UTILIZATION})", partial(held, utilization=HIGH_UTILIZATION)
     states = float(np.min(c.state_limit))
     if e.load.batch <= states < float(np.max(c.launch.max_num_seqs)):
         yield f"at most {states:,.0f} sequences (--max-num-seqs {states:.0f})", partial(held, max_num_seqs=states)
