@@ -163,6 +163,8 @@ def _subfolders(folder: Path) -> list[Path]:
 
 def _by_alias(kind: str, folder: Path, keys: list[str]) -> Path | None:
     found = {path for _, path in _aliases(folder, starting=keys)}
+    if not found and not _mentions(folder / INDEX, keys):
+        return None
     found = found or {path for alias, path in _aliases(folder) if set(_keys(kind, alias)) & set(keys)}
     if len(found) > 1:
         both = " and ".join(sorted(Path(path).name for path in found))
@@ -171,6 +173,14 @@ def _by_alias(kind: str, folder: Path, keys: list[str]) -> Path | None:
     if path is not None and not path.is_file():
         raise SpecError("lists a file that is not there; the index must be written anew", file=folder / INDEX, value=path.name)
     return path
+
+
+def _mentions(table: Path, keys: Iterable[str]) -> bool:
+    """Whether a table could hold one of the keys in some spelling; a folder without the table could."""
+    if not table.is_file():
+        return True
+    text = hyphened(read_text(table))
+    return any(key in text for key in keys)
 
 
 def _aliases(folder: Path, *, starting: Iterable[str] | None = None) -> list[tuple[str, str]]:
@@ -183,7 +193,7 @@ def _aliases(folder: Path, *, starting: Iterable[str] | None = None) -> list[tup
 
 def _by_spelling(folder: Path, key: str) -> Path | None:
     table = folder / SPELLINGS
-    if not table.is_file():
+    if not table.is_file() or not _mentions(table, [key]):
         return None
     name = next((row["name"] for row in _rows(table, ("spelling", "name")) if normalise(row["spelling"]) == key), None)
     return _by_stem(folder, name) if name else None
