@@ -4,9 +4,10 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 BASE = ("python -c 'import numpy, pydantic'", [sys.executable, "-c", "import numpy, pydantic"])
-TOOL = [sys.executable, "-m", "inferplan.cli.app"]
+TOOL = [str(Path(sys.executable).with_name("inferplan"))]
 COMMANDS = [
     ("--help", [*TOOL, "--help"]),
     ("show a100", [*TOOL, "show", "a100"]),
