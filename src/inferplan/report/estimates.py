@@ -19,12 +19,13 @@ from inferplan.deployment import (
 )
 from inferplan.engine.step import Step
 from inferplan.report.screen import Bold, table
-from inferplan.units import show, significant
+from inferplan.units import parse, show, significant
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 SCHEMA = "inferplan/estimate/2"
+KWH = parse("1 kWh", "J")
 PASS = ("flops", "weight_bytes", "kv_bytes", "bytes", "wire_bytes", "intensity", "memory_s", "compute_s", "floor_s", "time_s", "overhead_s")
 
 
@@ -310,7 +311,7 @@ def batch_table(e: Estimate, b: Batches) -> Any:
     rows = []
     for i, n in enumerate(b.batch):
         money = "" if usd is None else f"{np.asarray(usd)[i]:,.2f}"
-        energy = "" if joules is None else f"{np.asarray(joules)[i] / 3.6e6:,.2f}"
+        energy = "" if joules is None else f"{np.asarray(joules)[i] / KWH:,.2f}"
         times = (show(b.ttft_s[i], "s"), show(b.tpot_s[i], "s"), show(b.floor_tpot_s[i], "s"))
         used = (percent(b.mfu[i]), percent(b.mbu[i]))
         rows.append((f"{n:,.0f}", significant(b.output_tokens_per_s[i]), *times, *used, money, energy))
