@@ -5,6 +5,7 @@ fitted had a parameter chosen to match, measured is a plain reading.
 """
 
 import csv
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -15,13 +16,14 @@ from hypothesis import strategies as st
 
 from inferplan.engine.cache_bytes import sequence_bytes
 from inferplan.errors import NotFound, SpecError, Unsupported
-from inferplan.memory.activations import compute_buffer_bytes
+from inferplan.memory.activations import activation_bytes, compute_buffer_bytes
 from inferplan.memory.capacity import capacity
 from inferplan.memory.case_columns import QUANTITIES, capacity_of, split_of
 from inferplan.memory.layer_kinds import layer_kinds
 from inferplan.memory.paging import paging
-from inferplan.memory.reserve import total_bytes
-from inferplan.memory.shards import stage_layers, stage_weight_bytes
+from inferplan.memory.reserve import rope_table_bytes, total_bytes
+from inferplan.memory.shards import Holding, Padding, padding_of, stage_layers
+from inferplan.memory.stage_weights import latent_copy_bytes, rounding_of, stage_weight_bytes
 from inferplan.readers.opening import open_model
 from inferplan.specs.catalog import INDEX, folders, index_text, names
 from inferplan.specs.engine import Engine, version_key
@@ -47,7 +49,7 @@ class Case:
         return self.row["case"]
 
     def model(self):
-        return open_model(self.row["model"])
+        return opened(self.row["model"])
 
     def precision(self):
         opened, row = self.model(), self.row
@@ -55,6 +57,11 @@ class Case:
 
     def capacity(self, **columns):
         return capacity_of(self.model().model, self.precision(), {**self.row, **columns})
+
+
+@cache
+def opened(name):
+    return open_model(name)
 
 
 @cache
@@ -74,7 +81,7 @@ def logs(*quantities, engines=None):
 
 
 def model(name):
-    return open_model(name).model
+    return opened(name).model
 
 
 def h100():
@@ -106,7 +113,70 @@ def test_weights_per_gpu():
     assert len(sure) >= 40
     assert sum(abs(e) <= 0.015 for e in sure.values()) >= 0.9 * len(sure), sure
     every = weight_errors({"config_formula", "measured", "fitted", "log_identity"})
-    assert sum(abs(e) <= 0.015 for e in every.values()) >= 0.88 * len(every), every
+    assert sum(abs(e) <= 0.015 for e in every.values()) >= 0.93 * len(every), every
+
+
+def loaded_errors(**how: bool):
+    """Weights of the fullest rank against the printed GiB, with or without what an engine holds beside its tensors."""
+    found = {}
+    for case in logs("weight_bytes_per_gpu"):
+        engine = Engine.find(case.row["engine"], case.row["engine_version"] or None)
+        part = Accelerator.find(case.row["gpu"] or "h100")
+        holding = replace(Holding.of(engine, part), **how)
+        stages = stage_weight_bytes(case.model().model, case.precision(), split_of(case.row), holding)
+        predicted = max(float(b) for b in stages) + rope_table_bytes(case.model().model, engine)
+        found[case.name] = abs(predicted / case.values["weight_bytes_per_gpu"] - 1)
+    return found
+
+
+def test_what_lies_beside_the_weights():
+    """The allocator's whole 2 MiB and the factors of latent up-projections make the printed GiB of two in three to 1 in 1,000."""
+    without, beside = (loaded_errors(latent_copies=kept, rounded=kept) for kept in (False, True))
+    assert sum(e <= 0.001 for e in beside.values()) >= 0.7 * len(beside), beside
+    assert sum(e <= 0.001 for e in without.values()) < 0.55 * len(without)
+    assert sum(e <= 0.015 for e in beside.values()) >= 0.95 * len(beside), beside
+    for name in (
+        "llmd-qwen-qwen2-5-7b-instruct--tp1pp1--8192",
+        "llmd-microsoft-phi-4--tp1pp1--8192",
+        "llmd-google-gemma-2-2b-it--tp1pp1--8192",
+    ):
+        if name in beside:
+            assert beside[name] < 5e-4 < without[name], name
+
+
+def test_the_allocator_keeps_whole_2_mib():
+    mib = 2.0**20
+    sizes = np.array([9.9, 10.0, 10.5, 11.0, 12.0, 31.5, 259.0]) * mib
+    assert (rounding_of(sizes) / mib).tolist() == [0.0, 0.0, 0.0, 1.0, 0.0, 0.5, 1.0]
+
+
+def test_copies_of_latent_projections_are_split_over_heads_and_stages():
+    deepseek, bf16 = model("deepseek-v3"), Precision.named("bf16")
+    one, sixteen = (sum(latent_copy_bytes(deepseek, bf16, Parallel(tp=tp))) for tp in (1, 16))
+    assert one == 16 * sixteen == 61 * 512 * 128 * 256 * 2
+    assert [float(b) for b in latent_copy_bytes(deepseek, bf16, Parallel(pp=4))] == pytest.approx([one * n / 61 for n in (15, 15, 16, 15)])
+    assert latent_copy_bytes(model("llama-3.1-8b"), bf16, Parallel()) == [0.0]
+
+
+def test_padding_is_that_of_the_kernel():
+    """gpt-oss-120b: 65.97 GiB under marlin, 64.38 under the triton kernels; kernels of FlashInfer pad both sides to 256."""
+    of = {name: padding_of(Engine.find("vllm", version), Accelerator.find(part)) for name, version, part in KERNELS}
+    assert of == {"marlin": Padding(128, 256), "ampere": Padding(128, 256), "triton": Padding(64, 256), "flashinfer": Padding(256, 256)}
+    gpt, mxfp4 = model("gpt-oss-120b"), Precision.named("mxfp4")
+    marlin, triton = (float(stage_weight_bytes(gpt, mxfp4, ONE, Holding(of[k]))[0]) / GIB for k in ("marlin", "triton"))
+    assert (marlin, triton) == pytest.approx((65.965, 64.38), rel=4e-3)
+
+
+KERNELS = [("marlin", "0.10.1", "h100"), ("ampere", "0.14.1", "a100"), ("triton", "0.14.1", "h100"), ("flashinfer", "0.14.1", "b200")]
+
+
+def test_a_passing_need_is_counted_for_recurrent_layers_alone():
+    def peak(name, version, seqs):
+        return float(activation_bytes(model(name), Engine.find("vllm", version), tokens=8192, sequences=seqs))
+
+    assert peak("qwen3.5-27b", "0.28.0", 1024) > peak("qwen3.5-27b", "0.24.0", 1024) + 7.5 * GIB
+    assert peak("qwen3.5-27b", "0.28.0", 8) < peak("qwen3.5-27b", "0.24.0", 8) + 0.2 * GIB
+    assert peak("llama-3.1-8b", "0.28.0", 1024) == peak("llama-3.1-8b", "0.24.0", 1024)
 
 
 def test_stages_of_a_pipeline():
@@ -293,23 +363,32 @@ def test_llama_cpp_capacity_is_what_is_asked_for():
 # from nothing but the launch line
 
 
-def predicted(quantity):
+def deciding_cache(case, found):
+    """Printed GiB of the rank that decides: another rank's where the printed tokens prove that it had less."""
+    if case.name in MIN_RANK:
+        return case.values["kv_cache_tokens"] * float(found.kv_bytes_per_token_per_gpu)
+    return case.values.get("least_rank_cache_bytes") or case.values["kv_cache_bytes_per_gpu"]
+
+
+def available_errors():
     found = {}
-    for case in logs(quantity, engines=("vllm", "sglang", "tensorrt-llm", "tgi")):
+    for case in logs("kv_cache_bytes_per_gpu", engines=("vllm", "sglang", "tensorrt-llm", "tgi")):
         try:
-            found[case.name] = QUANTITIES[quantity](case.capacity()) / case.values[quantity] - 1
+            held = case.capacity()
         except Unsupported:
             continue
+        found[case.name] = abs(QUANTITIES["kv_cache_bytes_per_gpu"](held) / deciding_cache(case, held) - 1)
     return found
 
 
 def test_available_cache_from_the_launch_line():
-    errors = {name: abs(e) for name, e in predicted("kv_cache_bytes_per_gpu").items()}
+    errors = available_errors()
     assert len(errors) >= 50
-    assert np.median(list(errors.values())) <= 0.01, errors
-    assert np.quantile(list(errors.values()), 0.9) <= 0.15, errors
+    assert np.median(list(errors.values())) <= 0.005, errors
+    assert np.quantile(list(errors.values()), 0.9) <= 0.12, errors
     others = [e for name, e in errors.items() if not name.startswith(("llmd-", "docs-"))]
-    assert np.median(others) <= 0.16, errors
+    assert np.median(others) <= 0.1, errors
+    assert np.quantile(others, 0.75) <= 0.17, errors
 
 
 def test_reserve_from_the_launch_line():
@@ -326,7 +405,6 @@ MISSED_VERDICTS = {
     "kaito-2132": "a utilization below the default that the log does not state",
     "vllm-44376": "pages of compressed entries",
     "recipes-831-nvfp4": "which layers of the checkpoint are in 4 bit is not known",
-    "vllm-14447": "the length was given, but not in the log",
 }
 
 

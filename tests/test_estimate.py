@@ -112,7 +112,7 @@ def test_a_part_without_a_memory_size_asks_for_it(capsys: pytest.CaptureFixture[
 
 
 def test_a_load_that_just_misses_fits_with_a_larger_budget() -> None:
-    e = of("gpt-oss-120b", "h100", "mxfp4")
+    e = of("gpt-oss-120b", "h100", "mxfp4", utilization=0.88)
     found = remedies(e)
     assert not e.fits
     assert "--utilization 0.95" in found[0].what

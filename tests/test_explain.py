@@ -43,12 +43,21 @@ CASES = {
     "hybrid-delta": ("qwen3-next-80b-a3b", "h100", "fp8", {"tp": 4}, {"batch": 16, "engine": "tensorrt-llm"}),
     "states-alone": ("mamba-2.8b", "a100", "bf16", {}, {"batch": 4}),
     "encoder-decoder": ("whisper-large-v3", "a100", "bf16", {}, {"batch": 4, "efficiency": "ideal"}),
+    "context-parallel": ("llama-3.1-70b", "h100", "fp8", {"tp": 4, "cp": 2, "dcp": 2}, {"batch": 2, "input_tokens": 3000}),
+    "latent-context-parallel": ("deepseek-v2-lite", "h100", "bf16", {"cp": 2}, {"batch": 2, "input_tokens": 9000, "overlap": 0.5}),
+    "pipeline-of-chunks": ("llama-3.1-70b", "h100", "fp8", {"pp": 4}, {"batch": 24, "input_tokens": 3000, "cached": 100}),
+    "host-computes": ("llama-3.1-70b", "rtx-4090", "q4_k_m", {}, {"engine": "llama.cpp", "gpu_layers": 40, "host": "ryzen-9950x"}),
+    "host-experts": ("deepseek-v2-lite", "rtx-4090", "q4_k_m", {}, {"engine": "llama.cpp", "cpu_experts": 9, "host": "ryzen-9950x"}),
+    "streamed": ("llama-3.1-8b", "rtx-4090", "bf16", {}, {"cpu_offload_bytes": 5.5e9, "batch": 3}),
+    "uneven-experts": ("qwen3-30b-a3b", "h100", "bf16", {"dp": 4, "ep": 4}, {"batch": 64, "expert_skew": 0.8, "expert_imbalance": 1.3}),
+    "images": ("qwen2.5-vl-7b", "h100", "bf16", {}, {"batch": 2, "images": 3, "image_patches": 4096, "context": 9000}),
     "compressed": ("deepseek-v4-flash", "mi300x", "fp8", {"tp": 4}, {"batch": 4}),
 }
 
 
 def case(name: str) -> Estimate:
     model, gpu, precision, split, load = CASES[name]
+    load = load | {"host": names.hardware(load["host"])} if "host" in load else load
     return deployment.estimate(names.model(model), names.hardware(gpu), names.precision(precision), parallel=Parallel(**split), **load)
 
 

@@ -22,7 +22,7 @@ from inferplan.report.plots import PICTURES, write_picture
 MAGIC = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF-"}
 CASES = {
     "dense": Asked("7b", "h100", "fp8"),
-    "does not fit": Asked("gpt-oss-120b", "h100"),
+    "does not fit": Asked("gpt-oss-120b", "h100", utilization=0.88),
     "many devices": Asked("deepseek-v3", "b200", "nvfp4-moe", tp=8, batch=64),
     "hybrid": Asked("qwen3.5-27b", "4090", "q4_k_m"),
     "other vendor": Asked("llama-3.1-70b", "mi300x"),

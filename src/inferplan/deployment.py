@@ -10,16 +10,19 @@ import numpy as np
 
 from inferplan.engine.cache_bytes import kv_bytes_per_token, kv_bytes_per_token_unbounded, sequence_bytes, state_bytes_per_sequence
 from inferplan.engine.segment import Segment
-from inferplan.engine.step import Setting, Step, decode, prefill, step
+from inferplan.engine.step import Setting, Step, decode, step
 from inferplan.errors import InferplanError, SpecError, Unsupported
 from inferplan.memory.capacity import Capacity, capacity
+from inferplan.memory.offloading import offload_of
 from inferplan.memory.weights import weight_bytes, weight_bytes_by_part
 from inferplan.ops import Numeric
 from inferplan.roofline.efficiency import Efficiency
+from inferplan.roofline.pipeline import pipelined_s
 from inferplan.specs.counts import Counts, counts
 from inferplan.specs.engine import Engine
 from inferplan.specs.hardware import Accelerator, Price, prices
 from inferplan.specs.model import Model
+from inferplan.specs.offload import Offload
 from inferplan.specs.parallel import ONE, Parallel
 from inferplan.specs.precision import PARTS, Precision
 
@@ -32,21 +35,32 @@ LARGER = ("h100", "h200", "b200", "mi355x")
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is asked of a deployment: `batch` requests at once, each of `input_tokens` (of which `cached` are known) and `output_tokens`."""
+    """What is asked of a deployment: `batch` requests at once, each of `input_tokens` (of which `cached` are known) and `output_tokens`.
+
+    context
+        the tokens at which decode steps are looked at; None for all that the output runs through.
+    images, patches
+        images of each request, and positions of one in the vision tower; their tokens are among the input tokens.
+    """
 
     input_tokens: int = 1024
     output_tokens: int = 256
     batch: int = 1
     cached: int = 0
+    context: int | None = None
+    images: int = 0
+    patches: int = 0
 
     @property
     def tokens(self) -> int:
         """Tokens of one request at its end."""
-        return self.input_tokens + self.output_tokens
+        return max(self.input_tokens + self.output_tokens, self.context or 0)
 
     @property
     def contexts(self) -> np.ndarray:
         """Contexts of the decode steps (one fewer than output tokens: prefill gives the first), at most 64 of them, evenly spread."""
+        if self.context is not None:
+            return np.array([float(self.context)])
         steps = max(self.output_tokens - 1, 1)
         ends: np.ndarray = np.linspace(self.input_tokens + 1, self.input_tokens + steps, min(steps, POINTS))
         whole: np.ndarray = ends.round()
@@ -61,6 +75,11 @@ class Load:
                 raise SpecError(f"must lie between 1 and {most:,}", field=name, value=getattr(self, name))
         if not 0 <= self.cached < self.input_tokens:
             raise SpecError(f"must lie between 0 and {self.input_tokens - 1:,}, below the input tokens", field="cached", value=self.cached)
+        if self.context is not None and not 1 <= self.context <= MAX_TOKENS:
+            raise SpecError(f"must lie between 1 and {MAX_TOKENS:,}", field="context", value=self.context)
+        for name in ("images", "patches"):
+            if not 0 <= getattr(self, name) <= MAX_BATCH:
+                raise SpecError(f"must lie between 0 and {MAX_BATCH:,}", field=name, value=getattr(self, name))
         return self
 
 
@@ -68,8 +87,8 @@ class Load:
 class Estimate:
     """What a deployment does with one load. Times are estimates of the calibration in `setting`; `floor_...` are physical bounds.
 
-    utilization
-        the share of memory that was asked for, None for the engine's default.
+    utilization, max_num_batched_tokens
+        what was asked for, None for the engine's default.
     """
 
     model: Model
@@ -82,6 +101,7 @@ class Estimate:
     prefill: Step
     decode: Step
     utilization: float | None = None
+    max_num_batched_tokens: int | None = None
 
     @property
     def engine(self) -> Engine:
@@ -95,13 +115,18 @@ class Estimate:
 
     @property
     def ttft_s(self) -> float:
-        """Time to first token of the batch, all prompts prefilled in one pass."""
-        return float(np.asarray(self.prefill.time_s))
+        """Time to first token of the batch: all prompts in one pass, or in microbatches where pipeline stages work on them in turn."""
+        return float(np.asarray(pipelined_s(self.prefill.time_s, self.microbatches, self.setting.parallel.pp)))
 
     @property
     def floor_ttft_s(self) -> float:
         """Its floor."""
-        return float(np.asarray(self.prefill.floor_s))
+        return float(np.asarray(pipelined_s(self.prefill.floor_s, self.microbatches, self.setting.parallel.pp)))
+
+    @property
+    def microbatches(self) -> float:
+        """Steps in which the engine takes the prompts up."""
+        return float(steps_of(self, self.load.batch))
 
     @property
     def tpot_s(self) -> float:
@@ -196,21 +221,43 @@ def estimate(
     network: str | None = None,
     max_model_len: int | None = None,
     max_num_seqs: int | None = None,
+    max_num_batched_tokens: int | None = None,
     utilization: float | None = None,
+    context: int | None = None,
+    images: int = 0,
+    image_patches: int | None = None,
+    host: Accelerator | None = None,
+    gpu_layers: int | None = None,
+    cpu_experts: int = 0,
+    cpu_offload_bytes: float = 0.0,
+    overlap: float = 0.0,
+    expert_skew: float = 0.0,
+    expert_imbalance: float = 1.0,
 ) -> Estimate:
     """The estimate of one model on one kind of part, split over `parallel`, under an engine and a calibration of times.
 
+    `host` is the part that computes, or lends its memory, for layers beyond `gpu_layers`, for the experts of the first `cpu_experts`
+    layers, or for `cpu_offload_bytes` of weights per device. `context` looks at decode steps of that many tokens alone; `images` of
+    `image_patches` positions each go through the vision tower for every request. `overlap` is the share of collectives hidden behind
+    operators; `expert_skew` and `expert_imbalance` say how unevenly experts are used.
+
     Raises SpecError for a load or split outside its range, Unsupported where the part lacks a number that is needed.
     """
-    load = Load(input_tokens, output_tokens if model.generates else 1, batch, cached).checked()
+    load = Load(input_tokens, output_tokens if model.generates else 1, batch, cached, context, images).checked()
+    load = replace(load, patches=_patches(model, images, image_patches)).checked()
     _check_formats(model, precision)
     split = parallel.checked()
     calibration = Efficiency.load(efficiency) if isinstance(efficiency, str) else efficiency
     found = Engine.find(engine, version)
-    setting = Setting(split, calibration, found.name, network)
+    offload = offload_of(
+        model, precision, found, split, gpu_layers=gpu_layers, cpu_experts=cpu_experts, cpu_offload_bytes=cpu_offload_bytes,
+        host_named=host is not None,
+    )  # fmt: skip
+    _check_host(offload, host, split, found)
+    setting = Setting(split, calibration, found.name, network, offload, host, overlap, expert_skew, expert_imbalance).checked()
     held = capacity(
         model, hardware, precision, split, found, max_model_len=max_model_len or load.tokens, utilization=utilization,
-        max_num_seqs=max_num_seqs or slots(found, load.batch),
+        max_num_seqs=max_num_seqs or slots(found, load.batch), max_num_batched_tokens=max_num_batched_tokens, offload=offload,
     )  # fmt: skip
     return Estimate(
         model=model,
@@ -220,10 +267,49 @@ def estimate(
         load=load,
         counts=counts(model),
         capacity=held,
-        prefill=prefill(model, hardware, precision, input_tokens=input_tokens, batch=batch, cached=cached, setting=setting),
+        prefill=first_pass(model, hardware, precision, load, batch, setting),
         decode=decode(model, hardware, precision, context=load.contexts, batch=in_flight(batch, split), setting=setting),
         utilization=utilization,
+        max_num_batched_tokens=max_num_batched_tokens,
     )
+
+
+def first_pass(model: Model, hardware: Accelerator, precision: Precision, load: Load, batch: Numeric, setting: Setting) -> Step:
+    """The pass over `batch` prompts, with what their images or sounds take."""
+    segment = Segment(batch, load.input_tokens - load.cached, load.cached, images=load.images, patches=load.patches)
+    return step(model, hardware, precision, segment, setting=setting)
+
+
+def _patches(model: Model, images: int, given: int | None) -> int:
+    """Positions of one image: given, or those of the model's own image size. Raises where there is no tower, or neither is known."""
+    if not images:
+        return 0
+    if model.sight is None:
+        raise Unsupported(f"{model.title} has no vision tower, so it takes no images")
+    found = given if given is not None else model.sight.patches
+    if found is None:
+        raise SpecError(f"must be given, since {model.title} takes images of any size", field="image_patches")
+    return found
+
+
+def _check_host(offload: Offload, host: Accelerator | None, parallel: Parallel, engine: Engine) -> None:
+    """Raises SpecError where the host must be named, Unsupported where a split and a computing host do not go together."""
+    if host is not None and not offload.any:
+        raise SpecError("says nothing while no layer, no expert and no weight is offloaded", field="host", value=host.name)
+    if not offload.computed:
+        return
+    if host is None:
+        raise SpecError(f"must name the host's processor, which computes under {engine.title}, such as ryzen-9950x", field="host")
+    if int(np.asarray(parallel.gpus)) > int(np.asarray(parallel.pp)):
+        raise Unsupported(f"layers computed by the host go with pipeline stages only ({engine.title})")
+
+
+def steps_of(e: Estimate, batch: Numeric) -> Numeric:
+    """Steps of prefill that so many prompts take: new tokens over those of a step, or one prompt at a time without such a limit."""
+    limit = float(np.asarray(e.capacity.launch.max_num_batched_tokens))
+    new = e.load.input_tokens - e.load.cached
+    steps: Numeric = np.ceil(np.asarray(batch) * new / limit) if limit > 0 else np.asarray(batch, dtype=float)
+    return steps
 
 
 def slots(engine: Engine, batch: int) -> int | None:
@@ -269,8 +355,9 @@ def batches(e: Estimate, sizes: np.ndarray | None = None) -> Batches:
     batch = 2.0 ** np.arange(0, np.floor(np.log2(most)) + 1) if sizes is None else np.asarray(sizes, dtype=float)
     middle = float(np.mean(load.contexts))
     run = decode(e.model, e.hardware, e.precision, context=middle, batch=in_flight(batch, setting.parallel), setting=setting)
-    first = step(e.model, e.hardware, e.precision, Segment(batch, load.input_tokens - load.cached, load.cached), setting=setting)
-    wide = [np.broadcast_to(np.asarray(x, dtype=float), batch.shape) for x in (first.time_s, run.time_s, run.floor_s, run.mfu, run.mbu)]
+    first = first_pass(e.model, e.hardware, e.precision, load, batch, setting)
+    ttft = pipelined_s(first.time_s, steps_of(e, batch), setting.parallel.pp)
+    wide = [np.broadcast_to(np.asarray(x, dtype=float), batch.shape) for x in (ttft, run.time_s, run.floor_s, run.mfu, run.mbu)]
     return Batches(batch, *wide)
 
 
@@ -308,9 +395,8 @@ def remedies(e: Estimate) -> list[Change]:
             held = changed()
         except InferplanError:
             continue
-        sequences = float(np.asarray(held.max_sequences * held.groups))
-        if bool(held.fits) and sequences >= e.load.batch:
-            found.append(Change(what, sequences))
+        if _holds(e, held):
+            found.append(Change(what, float(np.asarray(held.max_sequences * held.groups))))
     return found
 
 
@@ -326,10 +412,11 @@ def _candidates(e: Estimate) -> Iterator[tuple[str, Callable[[], Capacity]]]:
         max_model_len: float = length,
         max_num_seqs: float = float(np.asarray(c.launch.max_num_seqs)),
         utilization: float | None = e.utilization,
+        offload: Offload = c.offload,
     ) -> Capacity:
         return capacity(
             e.model, hardware, precision, parallel, e.engine, max_model_len=max_model_len, max_num_seqs=max_num_seqs,
-            utilization=utilization,
+            utilization=utilization, max_num_batched_tokens=e.max_num_batched_tokens, offload=offload,
         )  # fmt: skip
 
     most = int(np.asarray(c.max_context)) if np.isfinite(float(np.asarray(c.max_context))) else 0
@@ -344,13 +431,41 @@ def _candidates(e: Estimate) -> Iterator[tuple[str, Callable[[], Capacity]]]:
         yield f"KV cache in {kv}", partial(_with_kv, held, e.precision, kv)
     for weights in ("fp8", "w4a16"):
         yield f"weights in {weights}", partial(held, precision=replaced(e.precision, weights))
-    for times in (2, 4, 8):
+    if (not c.offload.any or c.offload.computed) and (offloaded := _offloaded(e, held)) is not None:
+        yield offloaded
+    for times in () if c.offload.computed else (2, 4, 8):
         wider = replace(e.setting.parallel, tp=e.setting.parallel.tp * times)
         yield f"tensor parallel over {int(np.asarray(wider.tp))} devices", partial(held, parallel=wider)
     for name in LARGER:
         other = Accelerator.find(name)
         if other.usable_bytes > e.hardware.usable_bytes:
             yield f"{other.title} instead", partial(held, hardware=other)
+
+
+def _offloaded(e: Estimate, held: Callable[..., Capacity]) -> tuple[str, Callable[[], Capacity]] | None:
+    """The least that would have to lie in host memory, as the engine's own option says it; nothing where it has none."""
+    layers, how = len(e.model.order), e.engine.choice("offload")
+    if how == "computed":
+        below, above = 0, layers
+        while below < above:
+            middle = (below + above + 1) // 2
+            below, above = (middle, above) if _holds(e, held(offload=_keeping(e, middle))) else (below, middle - 1)
+        return f"at most {below:,} layers on the device (--gpu-layers {below})", partial(held, offload=_keeping(e, below))
+    if how != "streamed" or int(np.asarray(e.setting.parallel.pp)) > 1:
+        return None
+    c = e.capacity
+    missing = float(np.max(c.request_bytes)) * e.load.batch / float(np.asarray(c.groups)) - float(np.min(c.kv_cache_bytes_per_gpu))
+    size = max(1, int(np.ceil(missing / 2**30)) + 1)
+    offload = offload_of(e.model, e.precision, e.engine, e.setting.parallel, cpu_offload_bytes=size * 2.0**30)
+    return f"{size} GiB of weights in host memory (--cpu-offload {size}GiB)", partial(held, offload=offload)
+
+
+def _keeping(e: Estimate, layers: int) -> Offload:
+    return offload_of(e.model, e.precision, e.engine, e.setting.parallel, gpu_layers=layers)
+
+
+def _holds(e: Estimate, held: Capacity) -> bool:
+    return bool(held.fits) and float(np.asarray(held.max_sequences * held.groups)) >= e.load.batch
 
 
 def _with_kv(held: Callable[..., Capacity], precision: Precision, kv: str) -> Capacity:

@@ -25,7 +25,11 @@ NAMESPACE = {
     "floor": np.floor,
     "ceil": np.ceil,
     "log2": np.log2,
+    "log": np.log,
+    "exp": np.exp,
+    "sqrt": np.sqrt,
     "abs": np.abs,
+    "inf": np.inf,
 }
 
 

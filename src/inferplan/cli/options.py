@@ -28,16 +28,38 @@ Pp = Annotated[int, typer.Option("--pp", help="Pipeline stages.")]
 Dp = Annotated[int, typer.Option("--dp", help="Attention data parallel groups.")]
 Ep = Annotated[int, typer.Option("--ep", help="Ways in which experts are dealt out.")]
 Dcp = Annotated[int, typer.Option("--dcp", help="Decode context parallel: ways in which cached tokens are dealt out.")]
+Cp = Annotated[int, typer.Option("--cp", help="Context parallel: groups that share the tokens of a prompt and its cache.")]
+Context = Annotated[int | None, typer.Option("--context", help="Tokens of the decode steps; unsaid: all that the output runs through.")]
 EngineName = Annotated[str, typer.Option("--engine", help="Serving engine: vllm, sglang, tensorrt-llm, tgi, llama.cpp, ideal.")]
 EngineVersion = Annotated[str | None, typer.Option("--engine-version", help="Release of the engine; unsaid: the newest known.")]
 MaxLen = Annotated[int | None, typer.Option("--max-model-len", help="Longest request; unsaid: input plus output.")]
 MaxSeqs = Annotated[int | None, typer.Option("--max-num-seqs", help="Sequences that the engine runs at once; unsaid: its default.")]
+MaxTokens = Annotated[
+    int | None, typer.Option("--max-num-batched-tokens", help="Tokens in a step of prefill; unsaid: the engine's default.")
+]
 Utilization = Annotated[float | None, typer.Option("--utilization", help="Share of memory the engine may use; unsaid: its default.")]
 EfficiencyName = Annotated[str, typer.Option("--efficiency", help="Calibration of times: ideal, default, or a file.")]
 Network = Annotated[str | None, typer.Option("--network", help="Link between nodes, such as infiniband-ndr.")]
 MemorySize = Annotated[
     str | None, typer.Option("--memory", help="Usable memory of one device, such as 512GB, for parts without a fixed size.")
 ]
+Host = Annotated[str | None, typer.Option("--host", help="The host's processor, for what is computed or kept there: ryzen-9950x ...")]
+GpuLayers = Annotated[int | None, typer.Option("--gpu-layers", help="Layers on the devices, as -ngl of llama.cpp; the host has the rest.")]
+CpuExperts = Annotated[int, typer.Option("--cpu-experts", help="First layers whose experts the host keeps, as --n-cpu-moe of llama.cpp.")]
+CpuOffload = Annotated[str | None, typer.Option("--cpu-offload", help="Weights per device kept in host memory, such as 10GiB.")]
+Overlap = Annotated[float, typer.Option("--overlap", help="Share of collectives hidden behind operators, 0 to 1.")]
+ExpertSkew = Annotated[float, typer.Option("--expert-skew", help="Power law of the experts' popularity; 0: all alike.")]
+ExpertImbalance = Annotated[float, typer.Option("--expert-imbalance", help="Work of the busiest expert rank over the mean.")]
+Images = Annotated[int, typer.Option("--images", help="Images per request; their tokens count among --isl.")]
+ImagePatches = Annotated[
+    int | None, typer.Option("--image-patches", help="Patches of one image in the vision tower; unsaid: the tower's own size.")
+]
+
+
+COUNTS = (
+    "isl", "osl", "batch", "gpus", "tp", "pp", "dp", "ep", "dcp", "cp", "context", "max_model_len", "max_num_seqs",
+    "max_num_batched_tokens", "image_patches",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +80,26 @@ class Asked:
     dp: Dp = 1
     ep: Ep = 1
     dcp: Dcp = 1
+    cp: Cp = 1
+    context: Context = None
     engine: EngineName = "vllm"
     engine_version: EngineVersion = None
     max_model_len: MaxLen = None
     max_num_seqs: MaxSeqs = None
+    max_num_batched_tokens: MaxTokens = None
     utilization: Utilization = None
     efficiency: EfficiencyName = "default"
     network: Network = None
     memory: MemorySize = None
+    host: Host = None
+    gpu_layers: GpuLayers = None
+    cpu_experts: CpuExperts = 0
+    cpu_offload: CpuOffload = None
+    overlap: Overlap = 0.0
+    expert_skew: ExpertSkew = 0.0
+    expert_imbalance: ExpertImbalance = 1.0
+    images: Images = 0
+    image_patches: ImagePatches = None
 
     def estimate(self) -> Estimate:
         """The estimate that was asked for; raises the errors of what cannot be resolved."""
@@ -96,14 +130,37 @@ class Asked:
             network=self.network,
             max_model_len=self.max_model_len,
             max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
             utilization=self.utilization,
+            context=self.context,
+            host=hardware(self.host) if self.host else None,
+            gpu_layers=self.gpu_layers,
+            cpu_experts=self.cpu_experts,
+            cpu_offload_bytes=self._offloaded(),
+            overlap=self.overlap,
+            expert_skew=self.expert_skew,
+            expert_imbalance=self.expert_imbalance,
+            images=self.images,
+            image_patches=self.image_patches,
         )
 
+    def _offloaded(self) -> float:
+        from inferplan import units
+
+        try:
+            return units.parse(self.cpu_offload, "B") if self.cpu_offload else 0.0
+        except SpecError as e:
+            raise SpecError(e.rule, field="--cpu-offload", value=e.value) from None
+
     def _check(self) -> None:
-        for option in ("isl", "osl", "batch", "gpus", "tp", "pp", "dp", "ep", "dcp", "max_model_len", "max_num_seqs"):
-            value = getattr(self, option)
-            if value is not None and value < 1:
-                raise SpecError("must be 1 or more", field=f"--{option.replace('_', '-')}", value=value)
+        for least, options in ((1, COUNTS), (0, ("gpu_layers", "cpu_experts", "images"))):
+            for option in options:
+                value = getattr(self, option)
+                if value is not None and value < least:
+                    raise SpecError(f"must be {least} or more", field=f"--{option.replace('_', '-')}", value=value)
+        for option, low, high in (("overlap", 0, 1), ("expert_skew", 0, 4), ("expert_imbalance", 1, 1000)):
+            if not low <= getattr(self, option) <= high:
+                raise SpecError(f"must lie between {low} and {high}", field=f"--{option.replace('_', '-')}", value=getattr(self, option))
         if self.utilization is not None and not 0 < self.utilization <= 1:
             raise SpecError("must lie above 0 and at most at 1", field="--utilization", value=self.utilization)
 
@@ -111,12 +168,13 @@ class Asked:
         from inferplan.specs.parallel import Parallel
 
         if self.gpus is None:
-            return Parallel(self.tp or 1, self.pp, self.dp, self.ep, self.dcp)
-        others = self.pp * self.dp
+            return Parallel(self.tp or 1, self.pp, self.dp, self.ep, self.dcp, self.cp)
+        others = self.pp * self.dp * self.cp
         tp = self.tp or self.gpus // others
         if tp * others != self.gpus:
-            raise SpecError(f"does not equal tp x pp x dp = {tp} x {self.pp} x {self.dp}", field="--gpus", value=self.gpus)
-        return Parallel(tp, self.pp, self.dp, self.ep, self.dcp)
+            ways = f"tp x pp x dp x cp = {tp} x {self.pp} x {self.dp} x {self.cp}"
+            raise SpecError(f"does not equal {ways}", field="--gpus", value=self.gpus)
+        return Parallel(tp, self.pp, self.dp, self.ep, self.dcp, self.cp)
 
 
 def listed(text: str) -> list[str]:

@@ -26,8 +26,9 @@ def of_mixer(run: Pass, mixer: Any) -> Iterator[Op]:
     if reader is None:
         yield _recurrence(run, mixer)
         return
-    for phase, part in run.phases():
+    for phase, part, there in run.phases():
         for op in reader(part, mixer):
+            op = op if np.ndim(there) == 0 else replace(op, count=op.count * there)
             yield replace(op, kind=f"attention_{phase}", stored=run.precision.kv.name) if op.kind == "attention" else op
 
 
@@ -43,12 +44,12 @@ def pairs_of(run: Pass, window: Numeric, chunk: int | None = None, *, causal: bo
             return s.sequences * chunk_pairs(s.new, s.past, chunk)
         return s.sequences * (causal_pairs(s.new, s.past) if endless else window_pairs(s.new, s.past, window))
 
-    return run.local(pairs)
+    return run.spread(pairs)
 
 
 def traffic(run: Pass, entry: CacheEntry, ways: Numeric = 1.0) -> Numeric:
     """Bytes of cached entries read and of new ones written, one layer; `ways` ranks divide them."""
-    each = entry_bytes(entry, run.precision) / ways / run.parallel.dcp
+    each = entry_bytes(entry, run.precision) / ways / run.parallel.cache_ways
     states = 2 * state_bytes(entry, run.precision, run.model.dtype) / run.parallel.tp
     return run.local(lambda s: s.sequences * (each * (kept_entries(entry, s.past) + s.new / entry.every) + states))
 
@@ -70,7 +71,7 @@ def _attention(run: Pass, m: Attention) -> Iterator[Op]:
         yield index(run, m.indexer, m.cache()[-1])
     if m.memory:
         fixed = m.memory_tokens
-        pairs = run.local(lambda s: s.tokens * (fixed if fixed is not None else s.memory))
+        pairs = run.spread(lambda s: s.tokens * (fixed if fixed is not None else s.memory))
         moved = run.local(lambda s: s.sequences * (fixed if fixed is not None else s.memory)) * entry_bytes(m.cache()[0], run.precision)
         moved = moved / np.minimum(tp, m.kv_heads)
     else:
@@ -89,10 +90,11 @@ def _kv_traffic(run: Pass, m: Attention) -> Numeric:
     entry = own.cache()[0]
     if m.indexer and run.convention.select:
         limit = float(m.indexer.top_k * m.indexer.block)
-        each = entry_bytes(entry, run.precision) / ways / run.parallel.dcp
+        each = entry_bytes(entry, run.precision) / ways / run.parallel.cache_ways
         return run.local(lambda s: s.sequences * each * (np.minimum(s.past, limit * s.new) + s.new))
     if m.keys == "shared":
-        return run.local(lambda s: s.sequences * kept_entries(entry, s.past)) * entry_bytes(entry, run.precision) / ways
+        each = entry_bytes(entry, run.precision) / ways / run.parallel.cache_ways
+        return run.local(lambda s: s.sequences * kept_entries(entry, s.past)) * each
     return traffic(run, entry, ways)
 
 
@@ -102,7 +104,7 @@ def _latent(run: Pass, m: LatentAttention) -> Iterator[Op]:
     pairs = pairs_of(run, selected(run, m.indexer, float(m.window or np.inf)))
     flops = attention_flops(m.heads, m.nope + m.rope, m.v, pairs)
     if not run.convention.expand_latent:
-        again = run.local(lambda s: s.sequences * s.past) * 2 * m.kv_rank * m.heads * (m.nope + m.v)
+        again = run.local(lambda s: s.sequences * s.past) / run.parallel.cp * 2 * m.kv_rank * m.heads * (m.nope + m.v)
         flops = np.minimum(flops + again, attention_flops(m.heads, m.kv_rank + m.rope, m.kv_rank, pairs))
     if m.indexer and m.indexer.own and m.cached:
         yield index(run, m.indexer, m.cache()[-1])
@@ -117,7 +119,7 @@ def _latent_traffic(run: Pass, m: LatentAttention) -> Numeric:
     entry = m.model_copy(update={"keys": "own"}).cache()[0]
     if m.keys == "own" and not (m.indexer and run.convention.select):
         return traffic(run, entry)
-    each = entry_bytes(entry, run.precision) / run.parallel.dcp
+    each = entry_bytes(entry, run.precision) / run.parallel.cache_ways
     limit = float(m.indexer.top_k) if m.indexer and run.convention.select else np.inf
     written = 1.0 if m.keys == "own" else 0.0
     return run.local(lambda s: s.sequences * each * (np.minimum(kept_entries(entry, s.past), limit * s.new) + written * s.new))
@@ -139,7 +141,7 @@ def _compressed(run: Pass, m: CompressedAttention) -> Iterator[Op]:
 
 def _compressed_traffic(run: Pass, m: CompressedAttention, entry: CacheEntry, chosen: float) -> Numeric:
     """Bytes of compressed entries read, at most those selected, and written."""
-    each, every = entry_bytes(entry, run.precision), float(m.every or 1)
+    each, every = entry_bytes(entry, run.precision) / run.parallel.cache_ways, float(m.every or 1)
     return run.local(lambda s: s.sequences * each * (np.minimum(s.past // every, chosen * s.new) + s.new / every))
 
 

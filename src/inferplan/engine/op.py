@@ -22,11 +22,12 @@ ACTIVATION_BYTES = {"fp8": 1.0, "int8": 1.0, "fp4": 0.5, "fp6": 0.75, "fp32": 4.
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A collective that ends an operator: `bytes` is the message each rank holds before it, among `ranks` ranks."""
+    """A collective that ends an operator: `bytes` is the message each rank holds before it, among `ranks` ranks `stride` devices apart."""
 
     kind: Collective
     bytes: Numeric
     ranks: Numeric
+    stride: Numeric = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,13 @@ class Op:
     flops, weight_bytes, act_bytes, kv_bytes
         totals over its layers; arrays broadcast like the segments. kv_bytes counts cache read and written, states included.
     count
-        how many times it is launched.
+        how many times it is launched; in a sweep 0 where a point has no such operator.
     fuse
         operators of a layer with the same word are one kernel.
     stored
         name of the format its weights, for attention its cache, are kept in.
+    hosted
+        whether its weights lie in host memory.
     """
 
     name: str
@@ -58,20 +61,19 @@ class Op:
     kv_bytes: Numeric = 0.0
     act_bytes: Numeric = 0.0
     wire: Wire | None = None
-    count: int = 1
+    count: Numeric = 1
     fuse: str = ""
     stored: str = ""
+    hosted: bool = False
 
-    def times(self, count: int) -> Op:
+    def times(self, count: float) -> Op:
         """The same in `count` layers."""
-        wire = self.wire and replace(self.wire, bytes=self.wire.bytes)
         return replace(
             self,
             flops=self.flops * count,
             weight_bytes=self.weight_bytes * count,
             kv_bytes=self.kv_bytes * count,
             act_bytes=self.act_bytes * count,
-            wire=wire,
             count=self.count * count,
         )
 
@@ -95,6 +97,7 @@ class Pass:
     parallel: Parallel
     segments: tuple[Segment, ...]
     convention: Convention
+    skew: float = 0.0
 
     def total(self, each: Callable[[Segment], Numeric]) -> Numeric:
         """The sum of a function over segments."""
@@ -105,8 +108,17 @@ class Pass:
 
     @property
     def all_tokens(self) -> Numeric:
-        """New tokens of all segments, over all attention groups."""
-        return self.total(lambda s: s.tokens)
+        """New tokens of all segments, over all attention groups, that one context rank works on."""
+        return self.total(lambda s: s.tokens * self.of_context(s))
+
+    def of_context(self, s: Segment) -> Numeric:
+        """The part of a segment's new tokens on one context rank: prompts are shared out, a single token is on every rank."""
+        cp = np.asarray(self.parallel.cp)
+        if np.all(cp == 1):
+            return 1.0
+        new = np.asarray(s.new, dtype=float)
+        found: Numeric = np.ceil(new / cp) / np.maximum(new, 1.0)
+        return found
 
     @property
     def share(self) -> Numeric:
@@ -123,18 +135,32 @@ class Pass:
         """New tokens of the busiest attention group."""
         return self.all_tokens * self.share
 
-    def phases(self) -> Iterator[tuple[str, Pass]]:
-        """The pass as attention kernels see it: sequences of few new tokens and prompts apart, where there are any."""
-        short = tuple(s for s in self.segments if np.all(np.asarray(s.new) <= FEW))
-        long = tuple(s for s in self.segments if s not in short)
-        for name, segments in (("decode", short), ("prefill", long)):
-            if segments:
-                yield name, replace(self, segments=segments)
+    def phases(self) -> Iterator[tuple[str, Pass, Numeric]]:
+        """The pass as attention kernels see it: sequences of few new tokens and prompts apart, where there are any.
+
+        With each part comes where it is launched: 1, or 0 at the points of a sweep that have no such segment.
+        """
+        few = [np.asarray(s.new) <= FEW for s in self.segments]
+        for name, kinds in (("decode", few), ("prefill", [~f for f in few])):
+            found = [(_where(s, kind), kind) for s, kind in zip(self.segments, kinds, strict=True) if np.any(kind)]
+            if found:
+                everywhere = any(np.all(kind) for _, kind in found)
+                there = 1.0 if everywhere else 1.0 * np.any(np.broadcast_arrays(*(kind for _, kind in found)), axis=0)
+                yield name, replace(self, segments=tuple(s for s, _ in found)), there
 
     def local(self, each: Callable[[Segment], Numeric]) -> Numeric:
         """A sum over segments, as the busiest attention group sees it."""
         return self.total(each) * self.share
 
+    def spread(self, each: Callable[[Segment], Numeric]) -> Numeric:
+        """The same for what goes with new tokens, which context ranks share."""
+        return self.total(lambda s: each(s) * self.of_context(s)) * self.share
+
     def width_of(self, rate: str) -> float:
         """Bytes of an activation element that goes into a product of this type."""
         return ACTIVATION_BYTES.get(rate, 2.0)
+
+
+def _where(s: Segment, kind: np.ndarray) -> Segment:
+    """A segment at the points of a sweep where it is of a kind, and empty elsewhere."""
+    return s if np.all(kind) else replace(s, sequences=np.where(kind, s.sequences, 0.0))

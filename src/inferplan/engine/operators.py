@@ -6,19 +6,20 @@ written; activations are listed apart. All figures are of one rank: the busiest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from inferplan.engine.convention import ALGORITHM, Convention
 from inferplan.engine.cores import of_mixer
+from inferplan.engine.exchanges import exchanges, stages
 from inferplan.engine.op import Op, Pass, Wire
 from inferplan.engine.segment import Segment
-from inferplan.engine.weight_ops import head, lookup, of_block, of_weight, stem
-from inferplan.ops import Numeric
-from inferplan.ops.attention import attention_flops
-from inferplan.specs.ffns import Experts
-from inferplan.specs.mixers import Attention
-from inferplan.specs.model import Block, Model, Tower
+from inferplan.engine.towers import towers
+from inferplan.engine.weight_ops import head, lookup, of_block, of_weight, sampling
+from inferplan.specs.model import Block, Model
+from inferplan.specs.offload import NOTHING, Offload
 from inferplan.specs.parallel import ONE, Parallel
 from inferplan.specs.precision import Precision
 
@@ -26,9 +27,13 @@ __all__ = ["Op", "operators"]
 
 
 def operators(
-    model: Model, precision: Precision, segments: Sequence[Segment], convention: Convention = ALGORITHM, parallel: Parallel = ONE
-) -> list[Op]:
+    model: Model, precision: Precision, segments: Sequence[Segment], convention: Convention = ALGORITHM, parallel: Parallel = ONE, *,
+    offload: Offload = NOTHING, skew: float = 0.0,
+) -> list[Op]:  # fmt: skip
     """The operators of one pass over `segments` that share it, on the busiest rank.
+
+    `offload` says which layers lie in host memory: their operators stand apart, marked `hosted`. `skew` is the exponent by which
+    the popularity of routed experts falls.
 
     >>> attention = {"kind": "attention", "heads": 4, "kv_heads": 2, "head_dim": 16}
     >>> model = Model.from_mapping({"name": "m", "title": "M", "hidden": 64, "vocab": 256, "layers": "a*4",
@@ -37,21 +42,46 @@ def operators(
     >>> sum(op.flops for op in ops if op.part == "mlp")
     245760.0
     """
-    run = Pass(model, precision, parallel, tuple(segments), convention)
+    run = Pass(model, precision, parallel, tuple(segments), convention, skew)
     found = [lookup(run, w) for w in model.embeddings()]
     if not parallel.single:
         found[0] = replace(found[0], wire=Wire("all_reduce", 2.0 * model.hidden * run.tokens, parallel.tp))
     for count, name, block in model.groups():
-        found += [replace(op, name=f"{name}.{op.name}").times(count) for op in layer(run, block, model.hidden)]
+        ops = [replace(op, name=f"{name}.{op.name}") for op in layer(run, block, model.hidden)]
+        found += [placed for op in ops for placed in places(op, count, _indexes(model, name), offload)]
     found += [of_weight(run, w, run.tokens) for w in model.around()]
-    found += [op for tower in model.towers.values() if tower.counts_as == "encoder" for op in encoder(run, tower)]
-    return [*found, *head(run), *_stages(run)]
+    found += towers(run)
+    last = [replace(op, hosted=offload.head) for op in head(run)]
+    return [*found, *last, *sampling(run), *stages(run)]
+
+
+def _indexes(model: Model, name: str) -> np.ndarray:
+    """Where in the stack the layers of a block stand."""
+    return np.flatnonzero(np.asarray(model.order) == name)
+
+
+def places(op: Op, count: int, indexes: np.ndarray, offload: Offload) -> list[Op]:
+    """One layer's operator over all `count` layers, those whose weights lie in host memory apart.
+
+    What has no weights stays on the device unless the host computes.
+    """
+    if not offload.any or op.kind == "collective" or not (offload.computed or np.any(op.weight_bytes)):
+        return [op.times(count)]
+    whole, routed = offload.of_layers(indexes)
+    away = whole + (routed if op.kind == "experts" else 0.0)
+    found = [op.times(_whole(count - away))] if count > away else []
+    return found + ([replace(op, name=f"{op.name}@host", hosted=True).times(_whole(away))] if away else [])
+
+
+def _whole(count: float) -> float:
+    """A count as an integer where it is one."""
+    return int(count) if count == int(count) else count
 
 
 def layer(run: Pass, block: Block, hidden: int) -> list[Op]:
     """The operators of one layer, kernels fused as engines fuse them."""
     found = [*of_block(run, block, hidden), *(op for mixer in block.mixers for op in of_mixer(run, mixer))]
-    return [*fused(found), *_exchanges(run, block)]
+    return [*fused(found), *exchanges(run, block)]
 
 
 def fused(ops: Sequence[Op]) -> list[Op]:
@@ -61,57 +91,3 @@ def fused(ops: Sequence[Op]) -> list[Op]:
         key = op.fuse or f"{i}"
         found[key] = found[key].joined(op) if key in found else replace(op, name=op.fuse or op.name)
     return list(found.values())
-
-
-def _exchanges(run: Pass, block: Block) -> Iterator[Op]:
-    """What ranks tell each other after a layer's mixers and after its feed-forward parts."""
-    if run.parallel.single:
-        return
-    message = 2.0 * run.model.hidden * run.tokens
-    reduce = Wire("all_reduce", message, run.parallel.tp)
-    if block.mixers:
-        yield _collective("attention.reduce", reduce)
-    moe = block.experts
-    if moe is not None:
-        yield from _expert_exchanges(run, moe, message)
-    elif block.ffns:
-        yield _collective("mlp.reduce", reduce)
-
-
-def _expert_exchanges(run: Pass, moe: Experts, message: Numeric) -> Iterator[Op]:
-    """Tokens to their experts and back: a reduction where all ranks hold all tokens, else a dispatch and a combine."""
-    group, width = run.parallel.group, run.width_of(run.precision.compute_of("experts"))
-    yield _collective("experts.reduce", Wire("all_reduce", message, run.parallel.tp))
-    if (run.parallel.dp == 1) if isinstance(run.parallel.dp, (int, float)) else False:
-        return
-    copies = run.tokens * moe.top_k * run.model.hidden * (1 - 1 / run.parallel.dp)
-    yield _collective("experts.dispatch", Wire("all_to_all", width * copies / run.parallel.tp, group))
-    yield _collective("experts.combine", Wire("all_to_all", 2.0 * copies / run.parallel.tp, group))
-
-
-def _collective(name: str, wire: Wire) -> Op:
-    return Op(name, "collective", "wire", "none", 0.0 * wire.bytes, wire=wire)
-
-
-def _stages(run: Pass) -> list[Op]:
-    """Hidden states handed from stage to stage."""
-    pp = run.parallel.pp
-    if isinstance(pp, (int, float)) and pp == 1:
-        return []
-    return [_collective("stages.send", Wire("send", 2.0 * run.model.hidden * run.tokens * (pp - 1), pp))]
-
-
-def encoder(run: Pass, tower: Tower) -> Iterator[Op]:
-    """An encoder's pass over its own tokens, on segments that open a sequence."""
-    positions = run.local(lambda s: s.sequences * s.opens * (s.memory if tower.tokens is None else tower.tokens))
-    pairs = run.local(lambda s: s.sequences * s.opens * (s.memory if tower.tokens is None else tower.tokens) ** 2)
-    for count, name, block in tower.groups():
-        for w in block.weights(tower.hidden):
-            op = of_weight(run, w, positions, block)
-            yield replace(op, name=f"{name}.{op.name}").times(count)
-        for m in block.mixers:
-            if isinstance(m, Attention):
-                flops = attention_flops(m.heads, m.head_dim, m.value_dim, pairs) * 1.0
-                yield Op(f"{name}.scores", "attention_prefill", "attention", "bf16", flops).times(count)
-    for e in tower.extra:
-        yield stem(run, e, positions)

@@ -17,6 +17,8 @@ class Segment:
         rows per sequence that need the output head: 1 for the next token, `new` for every position, 0 within a prompt.
     memory
         tokens of an encoder's output that cross attention looks at, where the model does not fix it.
+    images, patches
+        images that a sequence brings when it opens, and positions of each in the vision tower.
     """
 
     sequences: Numeric
@@ -24,6 +26,8 @@ class Segment:
     past: Numeric = 0
     logits: Numeric = 1
     memory: Numeric = 0
+    images: Numeric = 0
+    patches: Numeric = 0
 
     @property
     def tokens(self) -> Numeric:

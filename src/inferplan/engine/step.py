@@ -1,13 +1,14 @@
 """One pass on a deployment: its operators, their bytes and FLOPs, and the floor that the part's roofs allow. Knows no engine's memory.
 
 Five faces of one function: prefill, decode, a chunk of a prompt, a mixed batch and a speculative verify differ only in their segments.
-All figures are of the busiest rank; pipeline stages run in turn, so a pass crosses all layers.
+All figures are of the busiest rank; pipeline stages run in turn, so a pass crosses all layers; so do host and device where both
+compute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,12 +17,14 @@ from inferplan.engine.convention import ALGORITHM, Convention
 from inferplan.engine.op import Op
 from inferplan.engine.operators import operators
 from inferplan.engine.segment import Segment
+from inferplan.errors import SpecError
 from inferplan.ops import Numeric
 from inferplan.roofline.bounds import compute_s, intensity, memory_s, roof_s
-from inferplan.roofline.comm import comm_s
+from inferplan.roofline.comm import comm_s, host_link
 from inferplan.roofline.efficiency import Efficiency
 from inferplan.specs.hardware import Accelerator
 from inferplan.specs.model import Model
+from inferplan.specs.offload import NOTHING, Offload
 from inferplan.specs.parallel import ONE, Parallel
 from inferplan.specs.precision import Precision
 
@@ -40,12 +43,34 @@ def total(values: Iterable[Numeric]) -> Numeric:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How a pass is run: the split over devices, the calibration of times, the engine, and what joins nodes."""
+    """How a pass is run: the split over devices, the calibration of times, the engine, and what joins nodes.
+
+    offload, host
+        layers in host memory, and the host's own processors and memory where they matter.
+    overlap
+        the share of collectives' time that runs beside operators, from 0 to 1.
+    skew
+        exponent by which the popularity of routed experts falls; 0 where all are alike.
+    imbalance
+        how much more than the mean the busiest expert rank has to do; counts in estimates, not in floors.
+    """
 
     parallel: Parallel = ONE
     efficiency: Efficiency = field(default_factory=Efficiency.ideal)
     engine: str = "vllm"
     network: str | None = None
+    offload: Offload = NOTHING
+    host: Accelerator | None = None
+    overlap: float = 0.0
+    skew: float = 0.0
+    imbalance: float = 1.0
+
+    def checked(self) -> Setting:
+        """The same, once its shares are sensible; raises SpecError."""
+        for name, low, high in (("overlap", 0.0, 1.0), ("skew", 0.0, 4.0), ("imbalance", 1.0, 1e3)):
+            if not low <= getattr(self, name) <= high:
+                raise SpecError(f"must lie between {low:g} and {high:g}", field=name, value=getattr(self, name))
+        return self
 
     @property
     def ideal(self) -> bool:
@@ -62,6 +87,7 @@ class Step:
     setting: Setting
     layers: int = 0
     sequences: Numeric = 1
+    tokens: Numeric = 1
 
     @property
     def parallel(self) -> Parallel:
@@ -91,7 +117,8 @@ class Step:
     @property
     def wire_bytes(self) -> Numeric:
         """Bytes of the messages one rank holds before its collectives."""
-        return total(op.wire.bytes * op.count for op in self.ops if op.wire is not None)
+        alone = [(op, np.asarray(op.wire.ranks) > 1) for op in self.ops if op.wire is not None]
+        return total(np.where(told, op.wire.bytes, 0.0) * op.count for op, told in alone if op.wire is not None)
 
     @property
     def intensity(self) -> Numeric:
@@ -99,36 +126,99 @@ class Step:
         return intensity(self.flops, self.bytes)
 
     @property
+    def streamed(self) -> Numeric:
+        """1 where the device reads what lies in host memory over the link, 0 where the host computes with it."""
+        offload = self.setting.offload
+        return np.where(np.asarray(self.tokens) >= offload.stream_from, 1.0, 0.0) if offload.computed else 1.0
+
+    def _hosted(self, hosted: bool) -> list[Op]:
+        return [op for op in self.ops if op.hosted is hosted]
+
+    @property
     def memory_s(self) -> Numeric:
-        """Seconds at full memory bandwidth."""
-        return memory_s(self.bytes, self.hardware.bandwidth_bytes_per_s)
+        """Seconds at full bandwidth of the device's memory: its weights, caches and states."""
+        own, away = self._hosted(False), self._hosted(True)
+        moved = total(op.weight_bytes + op.kv_bytes for op in own) + self.streamed * total(op.kv_bytes for op in away)
+        return memory_s(moved, self.hardware.bandwidth_bytes_per_s)
 
     @property
     def compute_s(self) -> Numeric:
-        """Seconds at the dense peak of each operator's number type."""
-        rates = {op.rate for op in self.ops if op.rate != "none"}
-        return total(
-            compute_s(total(op.flops for op in self.ops if op.rate == rate), self.hardware.peak_flops_per_s(rate)) for rate in sorted(rates)
-        )
+        """Seconds at the device's dense peak of each operator's number type."""
+        own = _compute_s(self._hosted(False), self.hardware)
+        away = self._hosted(True)
+        return own + self.streamed * _compute_s(away, self.hardware) if away else own
+
+    @property
+    def link_s(self) -> Numeric:
+        """Seconds in which weights in host memory cross the link to the device at its full bandwidth."""
+        away = self._hosted(True)
+        if not away:
+            return 0.0
+        return self.streamed * memory_s(total(op.weight_bytes for op in away), self._link_bytes_per_s) if np.any(self.streamed) else 0.0
+
+    @property
+    def _link_bytes_per_s(self) -> float:
+        return host_link(self.hardware, self.setting.host)[1]
+
+    @property
+    def host_s(self) -> Numeric:
+        """Seconds of what the host computes, at the slower of its own two roofs."""
+        away, host = self._hosted(True), self.setting.host
+        if not away or not self.setting.offload.computed or host is None:
+            return 0.0
+        moved = memory_s(total(op.weight_bytes + op.kv_bytes for op in away), host.bandwidth_bytes_per_s)
+        return (1 - self.streamed) * roof_s(moved, _compute_s(away, host))
 
     @cached_property
     def floor_s(self) -> Numeric:
-        """The physical floor of the pass: the slower of the two roofs, perfectly overlapped, exchanges for nothing."""
-        return roof_s(self.memory_s, self.compute_s)
+        """The physical floor of the pass: the slowest roof, perfectly overlapped, exchanges for nothing; host and device work in turn.
+
+        A shared expert can run on the device while the host computes the routed ones, so then it counts for nothing.
+        """
+        found = roof_s(self.memory_s, self.compute_s)
+        if not self._hosted(True):
+            return found
+        return roof_s(found, self.link_s) + self.host_s - self._beside_s
+
+    @property
+    def _beside_s(self) -> Numeric:
+        """Roof time of what the device can do while the host computes."""
+        shared = [op for op in self._hosted(False) if op.part == "shared_expert"]
+        if not shared or not np.any(self.host_s):
+            return 0.0
+        moved = memory_s(total(op.weight_bytes for op in shared), self.hardware.bandwidth_bytes_per_s)
+        return np.minimum(self.host_s, roof_s(moved, _compute_s(shared, self.hardware)))
 
     def op_s(self, op: Op) -> Numeric:
         """Seconds of one operator over all its layers, its collective left out."""
         if op.kind == "collective":
             return 0.0
-        return self.setting.efficiency.op_time(op, self.hardware, stored=op.stored or None, engine=self.setting.engine)
+        if op.kind == "experts" and self.setting.imbalance != 1:
+            op = replace(op, flops=op.flops * self.setting.imbalance, act_bytes=op.act_bytes * self.setting.imbalance)
+        if not op.hosted:
+            return self._on(op, self.hardware)
+        return self._hosted_s(op)
+
+    def _on(self, op: Op, part: Accelerator) -> Numeric:
+        return self.setting.efficiency.op_time(op, part, stored=op.stored or None, engine=self.setting.engine)
+
+    def _hosted_s(self, op: Op) -> Numeric:
+        """Seconds of an operator whose weights lie in host memory: read over the link as the device computes, or computed there."""
+        name, bandwidth = host_link(self.hardware, self.setting.host) if np.any(self.streamed) else ("", np.inf)
+        share = self.setting.efficiency.copy_rate(name).eff
+        rest = self._on(replace(op, weight_bytes=0.0 * op.weight_bytes), self.hardware)
+        streamed: Numeric = np.maximum(rest, op.weight_bytes / (bandwidth * share))
+        host = self.setting.host
+        if not self.setting.offload.computed or host is None:
+            return streamed
+        return np.where(np.asarray(self.streamed) > 0, streamed, self._on(op, host))
 
     def wire_s(self, op: Op) -> Numeric:
         """Seconds of the collective that ends an operator, over all its layers."""
         if op.wire is None:
             return 0.0
-        stride = self.parallel.tp if op.wire.kind == "send" else 1
         s, w = self.setting, op.wire
-        return op.count * comm_s(w.kind, w.bytes, w.ranks, self.hardware, s.efficiency, network=s.network, stride=stride)
+        return op.count * comm_s(w.kind, w.bytes, w.ranks, self.hardware, s.efficiency, network=s.network, stride=w.stride)
 
     @property
     def overhead_s(self) -> Numeric:
@@ -138,8 +228,10 @@ class Step:
     @cached_property
     def time_s(self) -> Numeric:
         """The estimate: operators in turn, each at its kernel's efficiency, then collectives and overhead. Never below the floor."""
-        parts = [*(self.op_s(op) for op in self.ops), *(self.wire_s(op) for op in self.ops), self.overhead_s]
-        found: Numeric = np.maximum(total(parts), self.floor_s)
+        ops, wires = total(self.op_s(op) for op in self.ops), total(self.wire_s(op) for op in self.ops)
+        if self.setting.overlap:
+            wires = wires - np.minimum(self.setting.overlap * wires, ops)
+        found: Numeric = np.maximum(total([ops, wires, self.overhead_s]), self.floor_s)
         return found
 
     @property
@@ -153,15 +245,30 @@ class Step:
         return self.memory_s / self.time_s
 
     @property
+    def roofs(self) -> dict[str, Numeric]:
+        """Seconds under each roof: of the device's memory and its products, of the link to the host and of the host where they matter."""
+        found = {"memory": self.memory_s, "compute": self.compute_s}
+        return found | ({"link": self.link_s, "host": self.host_s} if self._hosted(True) else {})
+
+    @property
     def bound(self) -> Numeric:
-        """`memory` or `compute`, whichever roof is the slower."""
-        return np.where(np.asarray(self.memory_s) >= np.asarray(self.compute_s), "memory", "compute")
+        """`memory`, `compute`, `link` or `host`: whichever roof is the slowest."""
+        roofs = self.roofs
+        slowest = np.argmax(np.broadcast_arrays(*roofs.values()), axis=0)
+        found: Numeric = np.asarray(list(roofs))[slowest]
+        return found
 
     def by(self, field: str) -> dict[str, tuple[Numeric, Numeric]]:
         """FLOPs and bytes summed by `part`, `kind` or `name` of operator."""
         names = dict.fromkeys(getattr(op, field) for op in self.ops)
         chosen = {name: [op for op in self.ops if getattr(op, field) == name] for name in names}
         return {name: (total(o.flops for o in ops), total(o.weight_bytes + o.kv_bytes for o in ops)) for name, ops in chosen.items()}
+
+
+def _compute_s(ops: Sequence[Op], part: Accelerator) -> Numeric:
+    """Seconds of products at a part's dense peak of each number type."""
+    rates = sorted({op.rate for op in ops if op.rate != "none"})
+    return total(compute_s(total(op.flops for op in ops if op.rate == rate), part.peak_flops_per_s(rate)) for rate in rates)
 
 
 IDEAL = Setting()
@@ -176,8 +283,9 @@ def step(
     convention: Convention = ALGORITHM,
 ) -> Step:
     """One pass over segments that share it."""
-    ops = operators(model, precision, segments, convention, setting.parallel)
-    return Step(tuple(ops), hardware, setting, len(model.order), total(s.sequences for s in segments))
+    ops = operators(model, precision, segments, convention, setting.parallel, offload=setting.offload, skew=setting.skew)
+    new = total(s.tokens for s in segments)
+    return Step(tuple(ops), hardware, setting, len(model.order), total(s.sequences for s in segments), new)
 
 
 def prefill(

@@ -14,13 +14,14 @@ from inferplan.engine.op import Op, Pass, Wire
 from inferplan.engine.split import ways
 from inferplan.ops import Numeric
 from inferplan.ops.gemm import depthwise_flops, gemm_flops
-from inferplan.ops.moe import distinct_experts
+from inferplan.ops.moe import touched_experts
 from inferplan.specs.ffns import Experts
 from inferplan.specs.mixers import Attention
 from inferplan.specs.model import Block, Extra
 from inferplan.specs.precision import Tensor, tensor_role
 from inferplan.specs.weights import Weight
 
+SAMPLING_BYTES = 2 + 3 * 4  # per logit
 FUSED = {"q": "qkv", "k": "qkv", "v": "qkv", "gate": "qkv", "q_a": "down", "kv_a": "down", "qkvz": "in", "ba": "in"}
 
 
@@ -57,6 +58,15 @@ def head(run: Pass) -> list[Op]:
     act = rows * (table.cols * run.width_of(rate) + 2.0 * table.rows / tp)
     gather = Wire("all_gather", rows * table.rows * 2.0 / tp, tp) if not run.parallel.single else None
     return [Op("head", "head", "head", rate, flops, moved, act_bytes=act, wire=gather, stored=stored.name)]
+
+
+def sampling(run: Pass) -> list[Op]:
+    """What follows the logits: widened to 32 bit, a softmax, a choice. Each number is read in 16 bit, written and read twice in 32."""
+    if run.model.head == "none":
+        return []
+    rows = run.local(lambda s: s.sequences * s.logits)
+    numbers = rows * (run.model.head_vocab or run.model.vocab)
+    return [Op("sampling", "elementwise", "head", "none", 0.0 * rows, act_bytes=SAMPLING_BYTES * numbers)]
 
 
 def positions_of(run: Pass, block: Block, w: Weight) -> Numeric:
@@ -126,7 +136,7 @@ def experts(run: Pass, w: Weight, moe: Experts) -> Op:
     tokens, group = run.all_tokens, run.parallel.group
     used = moe.experts if run.convention.every_expert else moe.top_k
     real = moe.top_k * moe.experts / (moe.experts + moe.null_experts)
-    touched = distinct_experts(moe.experts, real, tokens)
+    touched = touched_experts(moe.experts, real, tokens, run.skew)
     flops = gemm_flops(tokens * used, w.rows, w.cols) * 1.0 / group
     rate = run.precision.compute_of(w.part)
     act = tokens * used * (w.cols * run.width_of(rate) + 2.0 * w.rows) / group

@@ -13,7 +13,7 @@ from inferplan.engine.op import Pass
 from inferplan.engine.segment import Segment
 from inferplan.errors import NotFound, Unsupported, shown
 from inferplan.explain import room, shapes
-from inferplan.explain.node import Node, derived, leaf, product
+from inferplan.explain.node import Node, by_formula, derived, leaf, product
 from inferplan.explain.shapes import unless_one
 from inferplan.explain.sources import given, part_number, price_per_h
 from inferplan.explain.times import Opened, compute_s, floor_s, memory_s, moved_bytes, opened, step_s
@@ -37,7 +37,9 @@ def batch(e: Estimate) -> Node:
 
 
 def contexts(e: Estimate) -> Node:
-    """Contexts that the output runs through."""
+    """Contexts that the output runs through, or the one that was asked for."""
+    if e.load.context is not None:
+        return given("contexts", e.load.context, "tokens", option="--context")
     points = leaf("points", POINTS, "", "assumed: so many contexts, evenly spread, stand for all")
     steps = derived("steps", "maximum(output_tokens - 1, 1)", "", tokens_of(e, "output_tokens"))
     text = "evenly(input_tokens + 1, input_tokens + steps, minimum(steps, points))"
@@ -46,14 +48,17 @@ def contexts(e: Estimate) -> Node:
 
 def length(e: Estimate) -> Node:
     """Tokens of a request at its end."""
-    return derived("length", "input_tokens + output_tokens", "tokens", tokens_of(e, "input_tokens"), tokens_of(e, "output_tokens"))
+    both = tokens_of(e, "input_tokens"), tokens_of(e, "output_tokens")
+    if e.load.context is None:
+        return derived("length", "input_tokens + output_tokens", "tokens", *both)
+    return derived("length", "maximum(input_tokens + output_tokens, context)", "tokens", *both, given("context", e.load.context, "tokens"))
 
 
 def prefill(e: Estimate) -> Opened:
     """The pass over the prompts."""
     cached = given("past", e.load.cached, "tokens", option="--cached")
     new = derived("new", "input_tokens - past", "tokens", tokens_of(e, "input_tokens"), cached) if e.load.cached else None
-    view = _view(e, batch(e).named("sequences"), new or tokens_of(e, "input_tokens").named("new"), cached)
+    view = _view(e, batch(e).named("sequences"), new or tokens_of(e, "input_tokens").named("new"), cached, e.load.images)
     return opened(e.prefill, view)
 
 
@@ -66,9 +71,9 @@ def decode(e: Estimate) -> Opened:
     return opened(e.decode, _view(e, sequences, leaf("new", 1, "tokens", DECODE), past))
 
 
-def _view(e: Estimate, sequences: Node, new: Node, past: Node) -> View:
-    segment = Segment(sequences.value, new.value, past.value)
-    return View(Pass(e.model, e.precision, e.setting.parallel, (segment,), ALGORITHM), sequences, new, past)
+def _view(e: Estimate, sequences: Node, new: Node, past: Node, images: int = 0) -> View:
+    segment = Segment(sequences.value, new.value, past.value, images=images, patches=e.load.patches)
+    return View(Pass(e.model, e.precision, e.setting.parallel, (segment,), ALGORITHM, e.setting.skew), sequences, new, past)
 
 
 def mean(label: str, unit: str, over: Node) -> Node:
@@ -78,7 +83,21 @@ def mean(label: str, unit: str, over: Node) -> Node:
 
 def ttft(e: Estimate) -> Node:
     """Time to first token."""
-    return step_s(prefill(e), "ttft_s")
+    return pipelined(e, "ttft_s", step_s(prefill(e), "pass_s"))
+
+
+def pipelined(e: Estimate, label: str, passed: Node) -> Node:
+    """Time of the prompts through the pipeline's stages, in the steps that the engine takes."""
+    stages = unless_one(given("stages", e.setting.parallel.pp, option="--pp"))
+    if stages is None:
+        return passed.named(label)
+    limit = float(np.asarray(e.capacity.launch.max_num_batched_tokens))
+    if limit <= 0:
+        return by_formula(label, "pipelined_s", pass_s=passed, microbatches=batch(e), stages=stages)
+    new = derived("new", "input_tokens - cached", "tokens", tokens_of(e, "input_tokens"), given("cached", e.load.cached, "tokens"))
+    step_tokens = room.Room(e.capacity, 0).chunk.named("step_tokens")
+    steps = derived("microbatches", "ceil(batch * new / step_tokens)", "", batch(e), new, step_tokens)
+    return by_formula(label, "pipelined_s", pass_s=passed, microbatches=steps, stages=stages)
 
 
 def tpot(e: Estimate) -> Node:
@@ -93,7 +112,7 @@ def e2e(e: Estimate) -> Node:
 
 def floor_ttft(e: Estimate) -> Node:
     """The floor of the prefill."""
-    return floor_s(prefill(e)).named("floor_ttft_s")
+    return pipelined(e, "floor_ttft_s", floor_s(prefill(e)))
 
 
 def floor_tpot(e: Estimate) -> Node:
@@ -153,7 +172,7 @@ def output_tokens_per_s(e: Estimate) -> Node:
 
 def gpus(e: Estimate) -> Node:
     """Devices in all."""
-    ways = [given(name, getattr(e.setting.parallel, name)) for name in ("tp", "pp", "dp")]
+    ways = [given(name, getattr(e.setting.parallel, name)) for name in ("tp", "pp", "dp", "cp")]
     return product("gpus", "", *ways)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from inferplan.explain.node import Node, by_formula, derived, leaf, product, total, word
 from inferplan.explain.sources import counted, engine_number, given, part_number
 from inferplan.formula import Record, trace
-from inferplan.memory.activations import activation_bytes, compute_buffer_bytes, image_bytes
+from inferplan.memory.activations import activation_bytes, compute_buffer_bytes, image_bytes, state_transient_bytes
 from inferplan.memory.capacity import Capacity
 from inferplan.memory.reserve import DRIVER_BYTES, DRIVER_SHARE, rope_table_bytes
 from inferplan.memory.reserve import total_bytes as total_of
@@ -186,6 +186,10 @@ def _beside(c: Capacity, first: bool, last: bool, element: float) -> list[Node]:
     images = float(np.asarray(image_bytes(c.model, c.engine, tokens=tokens, sequences=c.launch.max_num_seqs))) if first else 0.0
     if images:
         found.append(leaf("images", images, "B", f"engine {c.engine.title} {c.engine.version}: what profiling images adds"))
+    transient = float(np.asarray(state_transient_bytes(c.model, c.engine, tokens=tokens, sequences=c.launch.max_num_seqs)))
+    if transient:
+        why = f"engine {c.engine.title} {c.engine.version}: a passing need of recurrent layers, counted while graphs are estimated"
+        found.append(leaf("transient", transient, "B", why))
     return found
 
 

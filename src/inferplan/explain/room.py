@@ -8,7 +8,6 @@ from functools import reduce
 
 import numpy as np
 
-from inferplan.engine.split import ways
 from inferplan.explain.node import Node, by_formula, derived, leaf, product, total, word
 from inferplan.explain.reserve import activations, engine_value, graphs, non_torch, rope_table, total_memory, utilization
 from inferplan.explain.shapes import entry_bytes, tensor_bytes, unless_one
@@ -16,10 +15,9 @@ from inferplan.explain.sources import counted, engine_number, given
 from inferplan.memory.capacity import Capacity, Stage
 from inferplan.memory.layer_kinds import LayerKind
 from inferplan.memory.paging import BlockPaging, CellPaging, Group, NoPaging, PoolPaging
-from inferplan.memory.shards import _DENSE, Padding, _growth, _outside, stage_layers
-from inferplan.memory.weights import placed_bytes
+from inferplan.memory.shards import Holding, Shard, device_layers, shards
+from inferplan.memory.stage_weights import latent_copy_bytes, rounding_bytes
 from inferplan.specs.cache import CacheEntry
-from inferplan.specs.weights import Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +179,12 @@ def block_bytes(room: Room) -> Node:
     held = [g for g in pages.groups if g.kind.kept != "state"]
     if not held:
         return room.count("block_bytes", pages.block_bytes, "B", "page of recurrent states of one group of layers")
-    first, dcp = held[0], unless_one(given("dcp", room.held.parallel.dcp))
+    first, ways = held[0], [unless_one(given(name, getattr(room.held.parallel, name))) for name in ("dcp", "cp")]
     page = _block(room, first)
     per_token = kind_bytes(room, first.kind)
-    page_bytes = float(np.asarray(first.block * first.kind.token_bytes / room.held.parallel.dcp))
+    page_bytes = float(np.asarray(first.block * first.kind.token_bytes / room.held.parallel.cache_ways))
     layers = unless_one(room.count("layers_per_group", float(np.asarray(pages.block_bytes)) / page_bytes, "", "layers of one group"))
-    return product("block_bytes", "B", page, per_token, layers, over=[dcp])
+    return product("block_bytes", "B", page, per_token, layers, over=ways)
 
 
 def _cell_multiple(room: Room, pages: CellPaging) -> Node:
@@ -214,8 +212,8 @@ def _as_laid(room: Room, kind: LayerKind) -> Node:
 def _whole_token(room: Room, kind: LayerKind) -> Node:
     """A token in all layers of the stage, where that is the sum of its entries."""
     c = room.held
-    counts = stage_layers(len(c.model.order), len(c.stages))
-    start = sum(counts[: room.index])
+    counts = device_layers(len(c.model.order), len(c.stages), c.offload)
+    start = len(c.model.order) - sum(counts) + sum(counts[: room.index])
     names = c.model.order[start : start + counts[room.index]]
     found = []
     for name in dict.fromkeys(names):
@@ -340,36 +338,30 @@ def rank_weights(room: Room) -> Node:
     """Weights of one rank of a stage, by part, with rotary tables."""
     c = room.held
     by_part: dict[str, list[Node]] = {}
-    for name, layers, w, _ in placed_bytes(c.model, c.precision):
-        by_part.setdefault(w.part, []).append(_rank_tensor(room, name, layers, w))
+    for shard in shards(c.model, c.precision, c.parallel, Holding.of(c.engine, c.hardware), c.offload):
+        by_part.setdefault(shard.weight.part, []).append(_rank_tensor(room, shard))
     found = [total(word(part), "B", terms) for part, terms in by_part.items()]
-    return total("weight_bytes", "B", [*found, rope_table(c)])
+    return total("weight_bytes", "B", [*found, *_beside_weights(room), rope_table(c)])
 
 
-def _rank_tensor(room: Room, block: str, layers: tuple[int, ...], w: Weight) -> Node:
-    c = room.held
-    whole = tensor_bytes(c.model, c.precision, block, layers, w).named("whole")
-    dealt = float(np.asarray(_dealt(room, block, w)))
+def _beside_weights(room: Room) -> list[Node]:
+    """What an engine holds with the tensors: copies of latent up-projections, and what the allocator rounds up."""
+    c, found = room.held, []
+    holding = Holding.of(c.engine, c.hardware)
+    if holding.latent_copies:
+        copies = latent_copy_bytes(c.model, c.precision, c.parallel, offload=c.offload)[room.index]
+        why = f"engine {c.engine.title}: factors of the latent up-projection, kept in 16 bit beside it"
+        found += [leaf("latent_copies", copies, "B", why)] if np.any(copies) else []
+    if holding.rounded:
+        rests = rounding_bytes(c.model, c.precision, c.parallel, holding, offload=c.offload)[room.index]
+        found.append(leaf("rounding", rests, "B", f"engine {c.engine.title}: the allocator keeps large tensors in whole 2 MiB"))
+    return found
+
+
+def _rank_tensor(room: Room, shard: Shard) -> Node:
+    c, dealt, grown = room.held, float(np.asarray(shard.dealt)), float(np.asarray(shard.growth))
+    whole = tensor_bytes(c.model, c.precision, shard.block, shard.layers, shard.weight).named("whole")
     over = leaf("ranks", dealt, "", "given: --tp, --dp and --ep, as far as KV heads go round") if dealt != 1 else None
-    padding = Padding(float(c.engine.number_or("expert_width_multiple", 1)), float(c.engine.number_or("expert_hidden_multiple", 1)))
-    grown = float(np.asarray(_growth(c.model, c.precision, block, w, c.parallel, padding)))
     growth = leaf("padding", grown, "", f"engine {c.engine.title}: 4-bit experts are padded to whole tiles") if grown != 1 else None
-    share = room.count("share", _share(room, layers, w), "", "share of its layers that lie on this stage")
-    return product(word(f"{block}.{w.name}"), "B", whole, growth, unless_one(share), over=[over])
-
-
-def _dealt(room: Room, block: str, w: Weight) -> object:
-    c = room.held
-    if c.engine.choice("dense_over") == "group" and w.part in _DENSE:
-        return c.parallel.group
-    if c.engine.choice("towers") == "divided" and w.part == "vision":
-        return c.parallel.tp
-    return ways(w, c.model.blocks.get(block), c.parallel)
-
-
-def _share(room: Room, layers: tuple[int, ...], w: Weight) -> float:
-    counts = stage_layers(len(room.held.model.order), len(room.held.stages))
-    if not layers:
-        return _outside(room.held.model, w, len(counts))[room.index]
-    start = sum(counts[: room.index])
-    return float(sum(start <= i < start + counts[room.index] for i in layers)) / len(layers)
+    share = room.count("share", shard.inside[room.index], "", "share of its layers that lie on this stage")
+    return product(word(f"{shard.block}.{shard.weight.name}"), "B", whole, growth, unless_one(share), over=[over])

@@ -11,10 +11,10 @@ import numpy as np
 from inferplan.engine.op import Op
 from inferplan.engine.step import Step
 from inferplan.explain.node import Node, derived, leaf, product, total, word
-from inferplan.explain.sources import counted, fitted, part_number
+from inferplan.explain.sources import counted, fitted, given, part_number
 from inferplan.explain.wires import collective_s
-from inferplan.explain.work import Piece, View, pieces
-from inferplan.roofline.optime import Kernel
+from inferplan.explain.work import Piece, View, context_message, pieces
+from inferplan.roofline.comm import host_link
 from inferplan.specs.hardware import Accelerator
 
 
@@ -34,9 +34,7 @@ class Opened:
     @property
     def bandwidth(self) -> Node:
         """Its memory bandwidth."""
-        found = self.hardware.memory.bandwidth
-        assert found is not None
-        return part_number("bandwidth", found, self.hardware)
+        return _bandwidth(self.hardware)
 
     def peak(self, rate: str) -> Node:
         """Its dense peak for operands of a number type."""
@@ -51,7 +49,22 @@ class Opened:
 def opened(step: Step, view: View) -> Opened:
     """The operators of a pass with their work."""
     own = [op for op in step.ops if op.kind != "collective"]
-    return Opened(step, view, tuple(zip(own, pieces(view), strict=True)))
+    return Opened(step, view, tuple(zip(own, pieces(view, step.setting.offload), strict=True)))
+
+
+def streams(run: Opened) -> bool:
+    """Whether the device reads what lies in host memory over the link."""
+    return bool(np.all(np.asarray(run.step.streamed) > 0))
+
+
+def on_device(run: Opened) -> list[tuple[Op, Piece]]:
+    """What the device computes."""
+    return [pair for pair in run.pairs if not pair[0].hosted or streams(run)]
+
+
+def hosted(run: Opened) -> list[tuple[Op, Piece]]:
+    """What lies in host memory."""
+    return [pair for pair in run.pairs if pair[0].hosted]
 
 
 def moved_bytes(run: Opened) -> Node:
@@ -62,27 +75,80 @@ def moved_bytes(run: Opened) -> Node:
 
 def memory_s(run: Opened) -> Node:
     """Seconds at full memory bandwidth."""
-    return derived("memory_s", "moved_bytes / bandwidth", "s", moved_bytes(run), run.bandwidth)
+    own = [pair for pair in run.pairs if not pair[0].hosted]
+    weights = run.stream("weight_bytes", "weight_bytes", "B", own)
+    cache = run.stream("kv_bytes", "kv_bytes", "B", on_device(run))
+    moved = derived("moved_bytes", "weight_bytes + kv_bytes", "B", weights, cache)
+    return derived("memory_s", "moved_bytes / bandwidth", "s", moved, run.bandwidth)
 
 
 def compute_s(run: Opened) -> Node:
     """Seconds at the dense peak of each number type."""
+    return _compute_s("compute_s", run, on_device(run), run.hardware)
+
+
+def _compute_s(label: str, run: Opened, pairs: Sequence[tuple[Op, Piece]], part: Accelerator) -> Node:
     found = []
-    for rate in sorted({op.rate for op, _ in run.pairs if op.rate != "none"}):
-        flops = run.stream("flops", "flops", "FLOP", [pair for pair in run.pairs if pair[0].rate == rate])
-        found.append(derived(word(f"compute_{rate}_s"), "flops / peak", "s", flops, run.peak(rate)))
-    return total("compute_s", "s", found, empty="no products")
+    for rate in sorted({op.rate for op, _ in pairs if op.rate != "none"}):
+        flops = run.stream("flops", "flops", "FLOP", [pair for pair in pairs if pair[0].rate == rate])
+        peak = part_number("peak", part.peak_quantity(rate), part)
+        found.append(derived(word(f"compute_{rate}_s"), "flops / peak", "s", flops, peak))
+    return total(label, "s", found, empty="no products")
 
 
 def floor_s(run: Opened) -> Node:
-    """The slower of the two roofs."""
-    return derived("floor_s", "maximum(memory_s, compute_s)", "s", memory_s(run), compute_s(run))
+    """The slowest roof; what the host computes comes on top."""
+    roofs = [memory_s(run), compute_s(run)]
+    if not hosted(run):
+        return derived("floor_s", "maximum(memory_s, compute_s)", "s", *roofs)
+    if streams(run):
+        weights = run.stream("weight_bytes", "weight_bytes", "B", hosted(run))
+        link = derived("link_s", "weight_bytes / link", "s", weights, _link(run))
+        return derived("floor_s", "maximum(maximum(memory_s, compute_s), link_s)", "s", *roofs, link)
+    host, beside = _host_s(run), _beside_s(run)
+    if beside is None:
+        return derived("floor_s", "maximum(memory_s, compute_s) + host_s", "s", *roofs, host)
+    return derived("floor_s", "maximum(memory_s, compute_s) + host_s - minimum(host_s, beside_s)", "s", *roofs, host, beside)
+
+
+def _host_s(run: Opened) -> Node:
+    """What the host computes, at the slower of its own two roofs."""
+    host = run.step.setting.host
+    assert host is not None
+    weights, cache = (run.stream(name, name, "B", hosted(run)) for name in ("weight_bytes", "kv_bytes"))
+    moved = derived("moved_bytes", "weight_bytes + kv_bytes", "B", weights, cache)
+    memory = derived("memory_s", "moved_bytes / bandwidth", "s", moved, _bandwidth(host))
+    return derived("host_s", "maximum(memory_s, compute_s)", "s", memory, _compute_s("compute_s", run, hosted(run), host))
+
+
+def _beside_s(run: Opened) -> Node | None:
+    """Shared experts, which the device can run while the host computes."""
+    shared = [pair for pair in run.pairs if pair[0].part == "shared_expert" and not pair[0].hosted]
+    if not shared:
+        return None
+    memory = derived("memory_s", "weight_bytes / bandwidth", "s", run.stream("weight_bytes", "weight_bytes", "B", shared), run.bandwidth)
+    return derived("beside_s", "maximum(memory_s, compute_s)", "s", memory, _compute_s("compute_s", run, shared, run.hardware))
+
+
+def _bandwidth(part: Accelerator) -> Node:
+    found = part.memory.bandwidth
+    assert found is not None
+    return part_number("bandwidth", found, part)
+
+
+def _link(run: Opened) -> Node:
+    """The link between host memory and the device."""
+    name, found = host_link(run.hardware, run.step.setting.host)
+    return leaf("link", found, "B/s", f"link {name}: between host memory and {run.hardware.title}, at most the host's own bandwidth")
 
 
 def step_s(run: Opened, label: str) -> Node:
     """The estimate of a pass: never below its floor."""
     ops = total("operators_s", "s", [op_s(run, op, piece) for op, piece in run.pairs])
     wires = total("collectives_s", "s", [w for w in (wire_s(run, op) for op in run.step.ops) if w is not None])
+    if run.step.setting.overlap and not wires.is_zero:
+        share = given("overlap", run.step.setting.overlap)
+        wires = derived("collectives_s", "all_s - minimum(overlap * all_s, operators_s)", "s", wires.named("all_s"), share, ops)
     terms = [ops, *(n for n in (wires, overhead_s(run)) if not n.is_zero)]
     return derived(label, f"maximum({' + '.join(t.label for t in terms)}, floor_s)", "s", *terms, floor_s(run))
 
@@ -103,31 +169,54 @@ def overhead_s(run: Opened) -> Node:
     return total("overhead_s", "s", terms, empty="no overhead in the ideal calibration")
 
 
-def kernel_of(run: Opened, op: Op) -> Kernel:
-    """The kernel that an operator runs on."""
-    part, setting = run.hardware, run.step.setting
-    rate = "none" if op.rate == "none" else part.computed_in(op.rate)
-    return setting.efficiency.kernel(op.kind, rate, part.architecture, stored=op.stored or None, engine=setting.engine, part=part.name)
-
-
 def op_s(run: Opened, op: Op, piece: Piece) -> Node:
-    """Seconds of one operator: start-up, then the slower of its compute and memory time."""
-    kernel, label = kernel_of(run, op), word(op.name)
+    """Seconds of one operator: start-up, then the slower of its compute and memory time, on the device or on the host."""
+    label, setting = word(op.name), run.step.setting
+    if not op.hosted:
+        return _on(run, op, piece, run.hardware, label)
+    if not streams(run):
+        assert setting.host is not None
+        return _on(run, op, piece, setting.host, label)
+    rest = _on(run, op, {name: node for name, node in piece.items() if name != "weight_bytes"}, run.hardware, "device_s")
+    if "weight_bytes" not in piece:
+        return rest.named(label)
+    copied = setting.efficiency.copy_rate(host_link(run.hardware, setting.host)[0])
+    share = fitted("eff", copied.eff, "", setting.efficiency, copied.basis, "copies from host memory", copied.note)
+    crossing = product("link_s", "s", piece["weight_bytes"], over=[_link(run), share])
+    return derived(label, "maximum(device_s, link_s)", "s", rest, crossing)
+
+
+def _on(run: Opened, op: Op, piece: Piece, part: Accelerator, label: str) -> Node:
+    """Seconds of one operator on a part."""
+    setting = run.step.setting
+    rate = "none" if op.rate == "none" else part.computed_in(op.rate)
+    kernel = setting.efficiency.kernel(op.kind, rate, part.architecture, stored=op.stored or None, engine=setting.engine, part=part.name)
 
     def share(name: str, value: float, unit: str = "") -> Node:
-        return fitted(name, value, unit, run.step.setting.efficiency, kernel.basis, kernel.origin)
+        return fitted(name, value, unit, setting.efficiency, kernel.basis, kernel.origin)
 
     launches = leaf("launches", op.count, "", f"counted: launches of {op.name} in {run.view.run.model.title}")
     start = product("launch_s", "s", launches, share("launch", kernel.launch_s, "s"))
+    piece = _uneven(run, op, piece)
     moved = total("moved_bytes", "B", [piece[n] for n in ("weight_bytes", "kv_bytes", "act_bytes") if n in piece])
-    memory = product("memory_s", "s", moved, over=[run.bandwidth, share("eff_bandwidth", kernel.eff_bandwidth)])
+    memory = product("memory_s", "s", moved, over=[_bandwidth(part), share("eff_bandwidth", kernel.eff_bandwidth)])
     if op.rate == "none" or "flops" not in piece:
         return derived(label, "launch_s + memory_s", "s", start, memory)
-    compute = product("compute_s", "s", piece["flops"], over=[run.peak(op.rate), share("eff_flops", kernel.eff_flops)])
+    peak = part_number("peak", part.peak_quantity(op.rate), part)
+    compute = product("compute_s", "s", piece["flops"], over=[peak, share("eff_flops", kernel.eff_flops)])
     if np.isinf(kernel.sharpness):
         return derived(label, "launch_s + maximum(compute_s, memory_s)", "s", start, compute, memory)
     text = "launch_s + soft_maximum(compute_s, memory_s, sharpness)"
     return derived(label, text, "s", start, compute, memory, share("sharpness", kernel.sharpness))
+
+
+def _uneven(run: Opened, op: Op, piece: Piece) -> Piece:
+    """The work of the busiest expert rank."""
+    factor = run.step.setting.imbalance
+    if op.kind != "experts" or factor == 1:
+        return piece
+    more = given("imbalance", factor, option="--expert-imbalance")
+    return {n: product(n, node.unit, node.named("even"), more) if n in ("flops", "act_bytes") else node for n, node in piece.items()}
 
 
 def wire_s(run: Opened, op: Op) -> Node | None:
@@ -135,15 +224,20 @@ def wire_s(run: Opened, op: Op) -> Node | None:
     if op.wire is None or np.all(np.asarray(op.wire.ranks) <= 1):
         return None
     count = leaf("count", op.count, "", f"counted: how often {op.name} ends in a collective")
-    each = collective_s("each", op.wire.kind, message(run.view, op), ranks(run.view, op), run.step)
+    each = collective_s("each", op.wire, message(run.view, op), ranks(run.view, op), run.step)
     return product(word(op.name), "s", count, each)
 
 
 def ranks(v: View, op: Op) -> Node:
     """The ranks that take part."""
     assert op.wire is not None
+    last = op.name.rsplit(".", 1)[-1]
     if op.wire.kind == "send":
         return v.option("pp") or leaf("pp", 1, "", "given: --pp")
+    if last in ("gather", "query", "scatter") or op.name.endswith("context.reduce"):
+        ways = v.option("dcp" if last in ("query", "scatter") else "cp")
+        assert ways is not None
+        return ways.named("ranks")
     found = v.group if op.wire.kind == "all_to_all" else v.option("tp")
     assert found is not None
     return found.named("ranks")
@@ -156,6 +250,8 @@ def message(v: View, op: Op) -> Node:
     if op.name == "head":
         table = model.heads()[0] if model.head == "own" else model.embeddings()[0]
         return product("message_bytes", "B", "2", v.local, counted("rows", table.rows, model), over=[tp])
+    if ".context." in f".{op.name}":
+        return context_message(v, op)
     if last in ("dispatch", "combine"):
         return _copies(v, op, last, hidden, tp)
     if last == "send":

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from inferplan.engine.op import Wire
 from inferplan.engine.step import Step
 from inferplan.explain.node import Node, by_formula, derived, leaf, product
-from inferplan.explain.sources import fitted, given, stated
+from inferplan.explain.sources import fitted, stated
 from inferplan.roofline.comm import LOW_LATENCY_SHARE, Tier, tiers
 from inferplan.roofline.efficiency import Efficiency, LinkRate
 from inferplan.specs.hardware import Accelerator
@@ -58,9 +59,9 @@ class Way:
         return derived("bandwidth", "minimum(wire, pair * maximum(ranks - 1, 1)) * eff", "B/s", whole, pair, ranks, eff)
 
 
-def collective_s(label: str, kind: str, message: Node, ranks: Node, step: Step) -> Node:
+def collective_s(label: str, wire: Wire, message: Node, ranks: Node, step: Step) -> Node:
     """Seconds of one collective, in stages where it leaves a link's domain."""
-    setting = step.setting
+    setting, kind = step.setting, wire.kind
     near, far = tiers(step.hardware, network=setting.network)
     eff = setting.efficiency
     if eff.is_ideal:
@@ -68,7 +69,7 @@ def collective_s(label: str, kind: str, message: Node, ranks: Node, step: Step) 
     inside = Way(near, eff.link(near.name, near.kind), eff, step.hardware)
     across = Way(far, eff.link(far.name, far.kind), eff, step.hardware)
     n = ranks.named("ranks")
-    domain = _domain(near, kind, step)
+    domain = _domain(near, wire)
     groups = derived("groups", "ceil(ranks / domain)", "", n, domain)
     if groups.value == 1:
         return within(label, kind, message, n, inside)
@@ -76,11 +77,12 @@ def collective_s(label: str, kind: str, message: Node, ranks: Node, step: Step) 
     return _two_levels(label, kind, message, n, local, groups, inside, across)
 
 
-def _domain(near: Tier, kind: str, step: Step) -> Node:
+def _domain(near: Tier, wire: Wire) -> Node:
     size = leaf("devices", near.domain or 2**20, "", f"link {near.name}: the most devices it joins")
-    if kind != "send":
+    if np.all(np.asarray(wire.stride) == 1):
         return size.named("domain")
-    return derived("domain", "maximum(1, floor(devices / tp))", "", size, given("tp", step.parallel.tp))
+    stride = leaf("stride", wire.stride, "", "counted: devices between neighbours of the group")
+    return derived("domain", "maximum(1, floor(devices / stride))", "", size, stride)
 
 
 def within(label: str, kind: str, message: Node, ranks: Node, way: Way) -> Node:

@@ -7,23 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from inferplan.engine.cores import SCANS, of_mixer, selected
+from inferplan.engine.exchanges import heads_of
 from inferplan.engine.op import Op, Pass
-from inferplan.engine.operators import encoder
+from inferplan.engine.operators import layer, places
 from inferplan.engine.split import kv_heads, ways
+from inferplan.engine.towers import towers
+from inferplan.engine.weight_ops import SAMPLING_BYTES, of_weight
 from inferplan.engine.weight_ops import experts as experts_op
-from inferplan.engine.weight_ops import of_weight
 from inferplan.explain.node import Node, by_formula, derived, leaf, product, total, word
 from inferplan.explain.shapes import entry_bytes, kept, matrix_bytes, state_bytes, unless_one
 from inferplan.explain.sources import counted, given
+from inferplan.ops.moe import touched_experts
 from inferplan.specs.cache import CacheEntry
 from inferplan.specs.ffns import Experts
 from inferplan.specs.mixers import Attention, LatentAttention
 from inferplan.specs.model import Block
+from inferplan.specs.offload import NOTHING, Offload
 from inferplan.specs.precision import Tensor, tensor_role
 from inferplan.specs.weights import Weight
 
@@ -58,14 +63,25 @@ class View:
         return derived("sequences_per_group", text, "", self.sequences, dp)
 
     @property
+    def shared(self) -> Node | None:
+        """The part of a prompt's tokens that falls to one context rank, or nothing where they are not shared."""
+        cp = self.option("cp")
+        return cp and derived("context_share", "ceil(new / cp) / maximum(new, 1)", "", self.new, cp)
+
+    @property
     def tokens(self) -> Node:
         """New tokens of that group."""
-        return product("tokens", "tokens", self.local, unless_one(self.new))
+        return product("tokens", "tokens", self.local, unless_one(self.new), self.shared)
 
     @property
     def all_tokens(self) -> Node:
         """New tokens of all groups."""
-        return product("tokens", "tokens", self.sequences, unless_one(self.new))
+        return product("tokens", "tokens", self.sequences, unless_one(self.new), self.shared)
+
+    @property
+    def cache_ways(self) -> list[Node | None]:
+        """The ways in which the tokens of a cache are dealt out."""
+        return [self.option("dcp"), self.option("cp")]
 
     @property
     def group(self) -> Node | None:
@@ -74,20 +90,35 @@ class View:
         return product("ranks", "", *found) if found else None
 
 
-def pieces(v: View) -> Iterator[Piece]:
-    """Every operator of the pass but the collectives, in the engine's order."""
+def pieces(v: View, offload: Offload = NOTHING) -> Iterator[Piece]:
+    """Every operator of the pass but the collectives, in the engine's order; layers in host memory apart."""
     model = v.run.model
     for w in model.embeddings():
         yield lookup(v, w)
     for count, name, block in model.groups():
-        yield from fused([*_of_block(v, block, count), *_of_mixers(v, block, count)], name)
+        yield from _of_group(v, name, block, count, offload)
     for w in model.around():
         yield tensor(v, w, None, 1, v.tokens)
-    for tower in model.towers.values():
-        if tower.counts_as == "encoder":
-            yield from (plain(v, op, 1) for op in encoder(v.run, tower))
+    yield from (plain(v, op, 1) for op in towers(v.run))
     if model.head != "none":
         yield head(v)
+        yield sampling(v)
+
+
+def _of_group(v: View, name: str, block: Block, count: int, offload: Offload) -> Iterator[Piece]:
+    """The operators of all layers of a block, each where its layers lie."""
+
+    @cache
+    def over(layers: float) -> list[Piece]:
+        return list(fused([*_of_block(v, block, layers), *_of_mixers(v, block, layers)], name))
+
+    if not offload.any:
+        yield from over(count)
+        return
+    where = np.flatnonzero(np.asarray(v.run.model.order) == name)
+    for i, op in enumerate(op for op in layer(v.run, block, v.run.model.hidden) if op.kind != "collective"):
+        for placed in places(op, count, where, offload):
+            yield over(float(np.asarray(placed.count)))[i]
 
 
 def fused(found: Sequence[tuple[Op, Piece]], name: str) -> Iterator[Piece]:
@@ -114,13 +145,13 @@ def piece_of(**streams: Node | None) -> Piece:
     return {name: node.named(name) for name, node in streams.items() if node is not None and not node.is_zero}
 
 
-def plain(v: View, op: Op, layers: int) -> Piece:
+def plain(v: View, op: Op, layers: float) -> Piece:
     """An operator whose work is taken as the engine counts it."""
     source = f"counted: {op.name} over the layers of {v.run.model.title}"
     return piece_of(**{name: leaf(name, getattr(op, name) * layers, unit, source) for name, unit in STREAMS.items()})
 
 
-def _of_block(v: View, block: Block, layers: int) -> Iterator[tuple[Op, Piece]]:
+def _of_block(v: View, block: Block, layers: float) -> Iterator[tuple[Op, Piece]]:
     for w in block.weights(v.run.model.hidden):
         if w.buffer:
             continue
@@ -178,7 +209,7 @@ def ranks(v: View, w: Weight, block: Block | None) -> Node | None:
     return tp
 
 
-def tensor(v: View, w: Weight, block: Block | None, layers: int, positions: Node) -> Piece:
+def tensor(v: View, w: Weight, block: Block | None, layers: float, positions: Node) -> Piece:
     """What one tensor makes a pass do, over all its layers."""
     if w.use == "lookup":
         return {name: product(name, "B", v.count("layers", layers), node.named("each")) for name, node in lookup(v, w).items()}
@@ -211,19 +242,27 @@ def _activations(v: View, w: Weight, n: Node | None, positions: Node, copies: No
     return product("act_bytes", "B", n, positions, copies, each, over=divided)
 
 
-def experts(v: View, w: Weight, moe: Experts, layers: int) -> Piece:
+def experts(v: View, w: Weight, moe: Experts, layers: float) -> Piece:
     """Routed experts: products of every token's choice, bytes of the distinct ones a batch touches."""
     n, group, tokens = unless_one(v.count("layers", layers)), v.group, v.all_tokens
     used, rows, cols = v.count("top_k", moe.top_k), v.count("rows", w.rows), v.count("cols", w.cols)
-    touched = by_formula(
-        "distinct_experts", "distinct_experts", experts=v.count("experts", moe.experts), top_k=_real(v, moe), tokens=tokens
-    )
+    touched = _touched(v, moe, tokens)
     each = derived("bytes_per_token", "cols * width_bytes + 2 * rows", "B", cols, width(v, w.part), rows)
     return piece_of(
         flops=product("flops", "FLOP", "2", n, tokens, used, rows, cols, over=[group]),
         weight_bytes=product("weight_bytes", "B", n, stored(v, w), touched, over=[group]),
         act_bytes=product("act_bytes", "B", n, tokens, used, each, over=[group]),
     )
+
+
+def _touched(v: View, moe: Experts, tokens: Node) -> Node:
+    """Distinct experts of a batch: all alike, or with a popularity that falls as a power law."""
+    top_k = _real(v, moe)
+    if not v.run.skew:
+        return by_formula("distinct_experts", "distinct_experts", experts=v.count("experts", moe.experts), top_k=top_k, tokens=tokens)
+    found = touched_experts(moe.experts, top_k.mean, tokens.value, v.run.skew)
+    source = f"given: --expert-skew {v.run.skew:g}, over {moe.experts} experts of which a token uses {top_k.mean:g}"
+    return leaf("distinct_experts", found, "experts", source)
 
 
 def _real(v: View, moe: Experts) -> Node:
@@ -250,7 +289,14 @@ def head(v: View) -> Piece:
     )
 
 
-def _of_mixers(v: View, block: Block, layers: int) -> Iterator[tuple[Op, Piece]]:
+def sampling(v: View) -> Piece:
+    """What follows the logits: each is read and written so many times."""
+    model = v.run.model
+    each = leaf("logit_bytes", SAMPLING_BYTES, "B", "counted: a logit read in 16 bit, then written once and read twice in 32")
+    return piece_of(act_bytes=product("act_bytes", "B", each, v.local, v.count("vocab", model.head_vocab or model.vocab)))
+
+
+def _of_mixers(v: View, block: Block, layers: float) -> Iterator[tuple[Op, Piece]]:
     for mixer in block.mixers:
         for op in of_mixer(v.run, mixer):
             opener = OPENERS.get((mixer.kind, op.name)) or (_recurrence if op.name == "state" else None)
@@ -268,10 +314,10 @@ def pairs(v: View, window: float, chunk: int | None = None, *, causal: bool = Tr
         each = by_formula("pairs_per_sequence", "causal_pairs", **inputs)
     else:
         each = by_formula("pairs_per_sequence", "window_pairs", **inputs, window=v.count("window", window, "attended tokens"))
-    return product("pairs", "pairs", v.local, each)
+    return product("pairs", "pairs", v.local, v.shared, each)
 
 
-def _times(v: View, layers: int, each: Node, *over: Node | None) -> Node:
+def _times(v: View, layers: float, each: Node, *over: Node | None) -> Node:
     """One layer's figure over all layers and divided over ranks."""
     return product(each.label, each.unit, unless_one(v.count("layers", layers)), each.named("per_layer"), over=over)
 
@@ -281,7 +327,7 @@ def _kv_ranks(v: View, m: Attention) -> Node | None:
     return tp and derived("ranks", "minimum(tp, kv_heads)", "", tp, v.count("kv_heads", m.kv_heads))
 
 
-def _attention(v: View, m: Attention, layers: int) -> Piece:
+def _attention(v: View, m: Attention, layers: float) -> Piece:
     tp, n = v.option("tp"), unless_one(v.count("layers", layers))
     heads, qk, value = v.count("heads", m.heads), v.count("qk_dim", m.head_dim), v.count("v_dim", m.value_dim)
     found = _crossed(v, m) if m.memory else pairs(v, selected(v.run, m.indexer, float(m.window or np.inf)), m.chunk, causal=m.causal)
@@ -295,7 +341,7 @@ def _crossed(v: View, m: Attention) -> Node:
     return product("pairs", "pairs", v.tokens, v.count("memory_tokens", m.memory_tokens or 0, "tokens that cross attention looks at"))
 
 
-def _kv_traffic(v: View, m: Attention, layers: int) -> Node | None:
+def _kv_traffic(v: View, m: Attention, layers: float) -> Node | None:
     over = _kv_ranks(v, m)
     if m.memory:
         memory = v.count("memory_tokens", m.memory_tokens or 0, "tokens that cross attention looks at")
@@ -308,20 +354,20 @@ def _kv_traffic(v: View, m: Attention, layers: int) -> Node | None:
         limit = float(m.indexer.top_k * m.indexer.block)
         return _sparse(v, entry, layers, v.past, limit, written=True, over=over)
     if m.keys == "shared":
-        return _moved(v, entry, layers, kept(entry, v.past, v.run.model), over, None, written=False)
+        return _moved(v, entry, layers, kept(entry, v.past, v.run.model), over, written=False)
     return traffic(v, entry, layers, over)
 
 
-def _sparse(v: View, entry: CacheEntry, layers: int, held: Node, limit: float, *, written: bool, over: Node | None = None) -> Node:
+def _sparse(v: View, entry: CacheEntry, layers: float, held: Node, limit: float, *, written: bool, over: Node | None = None) -> Node:
     """Cache traffic where each query reads what an indexer selects."""
     read: Node = held
     if np.isfinite(limit):
         top_k = v.count("top_k", limit, "tokens that an indexer selects")
         read = derived("kept", f"minimum({held.label}, top_k * new)", "tokens", held, top_k, v.new)
-    return _moved(v, entry, layers, read, over, v.option("dcp"), written=written)
+    return _moved(v, entry, layers, read, over, written=written)
 
 
-def _moved(v: View, entry: CacheEntry, layers: int, read: Node, over: Node | None, dcp: Node | None, *, written: bool) -> Node:
+def _moved(v: View, entry: CacheEntry, layers: float, read: Node, over: Node | None, *, written: bool) -> Node:
     """Entries read and written, over all layers."""
     n, each = unless_one(v.count("layers", layers)), entry_bytes(entry, v.run.model, v.run.precision.kv)
     every = unless_one(v.count("every", entry.every, "tokens per entry"))
@@ -329,39 +375,54 @@ def _moved(v: View, entry: CacheEntry, layers: int, read: Node, over: Node | Non
     if written:
         text = f"{read.label} + new" + (" / every" if every else "")
         entries = derived("entries", text, "tokens", read, v.new, *([every] if every else []))
-    return product("kv_bytes", "B", n, v.local, entries, each, over=[over, dcp])
+    return product("kv_bytes", "B", n, v.local, entries, each, over=[over, *v.cache_ways])
 
 
-def traffic(v: View, entry: CacheEntry, layers: int, over: Node | None = None) -> Node:
+def traffic(v: View, entry: CacheEntry, layers: float, over: Node | None = None) -> Node:
     """Bytes of cached entries read and new ones written, and of states read and written."""
     found = []
     if entry.k_elements or entry.bytes_per_token is not None:
-        found.append(_moved(v, entry, layers, kept(entry, v.past, v.run.model), over, v.option("dcp"), written=True).named("entries"))
+        found.append(_moved(v, entry, layers, kept(entry, v.past, v.run.model), over, written=True).named("entries"))
     if entry.states:
         each, n = state_bytes(entry, v.run.model, v.run.precision), unless_one(v.count("layers", layers))
         found.append(product("states", "B", "2", n, v.local, each, over=[v.option("tp")]))
     return found[0].named("kv_bytes") if len(found) == 1 else total("kv_bytes", "B", found)
 
 
-def _latent(v: View, m: LatentAttention, layers: int) -> Piece:
+def _latent(v: View, m: LatentAttention, layers: float) -> Piece:
     tp, n = v.option("tp"), unless_one(v.count("layers", layers))
     heads, rank, value = v.count("heads", m.heads), v.count("kv_rank", m.kv_rank), v.count("v", m.v)
-    nope, rope = v.count("nope", m.nope), v.count("rope", m.rope)
+    nope, rope, cp = v.count("nope", m.nope), v.count("rope", m.rope), v.option("cp")
     found = pairs(v, selected(v.run, m.indexer, float(m.window or np.inf)))
     wide = derived("qk_dim", "nope + rope", "", nope, rope)
     narrow = derived("qk_dim", "kv_rank + rope", "", rank, rope)
     scores = by_formula("in_expanded_heads", "attention_flops", heads=heads, qk_dim=wide, v_dim=value, pairs=found)
     inside = by_formula("in_the_latent", "attention_flops", heads=heads, qk_dim=narrow, v_dim=rank, pairs=found)
     again = derived(
-        "expansion", f"2 * {v.local.label} * past * kv_rank * heads * (nope + v)", "FLOP", v.local, v.past, rank, heads, nope, value
-    )
+        "expansion", f"2 * {v.local.label} * past{' / cp' if cp else ''} * kv_rank * heads * (nope + v)", "FLOP",
+        *(n for n in (v.local, v.past, rank, heads, nope, value, cp) if n is not None),
+    )  # fmt: skip
     flops = derived("flops", "minimum(in_expanded_heads + expansion, in_the_latent)", "FLOP", scores, again, inside)
     each = derived("each", "kv_rank + rope + v", "", rank, rope, value)
     act = product("act_bytes", "B", "2", n, v.tokens, heads, each, over=[tp])
     return piece_of(flops=_times(v, layers, flops, tp), kv_bytes=_latent_traffic(v, m, layers), act_bytes=act)
 
 
-def _latent_traffic(v: View, m: LatentAttention, layers: int) -> Node | None:
+def context_message(v: View, op: Op) -> Node:
+    """Bytes that a context rank holds before it tells the others: its keys and values, its queries, or its results."""
+    name, last = op.name.split(".", 1)[0], op.name.rsplit(".", 1)[-1]
+    m = next(m for m in v.run.model.blocks[name].mixers if isinstance(m, (Attention, LatentAttention)) and m.cached)
+    tp, cp, dcp = v.option("tp"), v.option("cp"), v.option("dcp")
+    if last == "gather":
+        each = entry_bytes(m.model_copy(update={"keys": "own"}).cache()[0], v.run.model, v.run.precision.kv)
+        held = derived("held", "past + new", "tokens", v.past, v.new)
+        return product("message_bytes", "B", v.local, held, each, over=[_kv_ranks(v, m) if isinstance(m, Attention) else None, cp])
+    query, result = heads_of(m)
+    numbers = v.count("numbers", query if last == "query" else result, "queries or results of all heads")
+    return product("message_bytes", "B", "2", v.tokens, numbers, dcp if last == "scatter" else None, over=[tp])
+
+
+def _latent_traffic(v: View, m: LatentAttention, layers: float) -> Node | None:
     if not m.cached:
         return None
     entry = m.model_copy(update={"keys": "own"}).cache()[0]
@@ -371,7 +432,7 @@ def _latent_traffic(v: View, m: LatentAttention, layers: int) -> Node | None:
     return _sparse(v, entry, layers, kept(entry, v.past, v.run.model), limit, written=m.keys == "own")
 
 
-def _index(v: View, m: Attention | LatentAttention, layers: int) -> Piece:
+def _index(v: View, m: Attention | LatentAttention, layers: float) -> Piece:
     """An indexer's scores over all earlier tokens, and its keys."""
     i = m.indexer
     assert i is not None
@@ -382,7 +443,7 @@ def _index(v: View, m: Attention | LatentAttention, layers: int) -> Piece:
     return piece_of(flops=_times(v, layers, flops), kv_bytes=traffic(v, m.cache()[-1], layers))
 
 
-def _recurrence(v: View, mixer: Any, layers: int) -> Piece:
+def _recurrence(v: View, mixer: Any, layers: float) -> Piece:
     """A recurrence's update of its states."""
     entries = mixer.cache()
     moved = total("kv_bytes", "B", [traffic(v, e, layers).named(word(e.kind)) for e in entries if e.states or e.k_elements])
@@ -394,7 +455,7 @@ def _recurrence(v: View, mixer: Any, layers: int) -> Piece:
     return piece_of(flops=_times(v, layers, flops, v.option("tp")), kv_bytes=moved)
 
 
-OPENERS: dict[tuple[str, str], Callable[[View, Any, int], Piece]] = {
+OPENERS: dict[tuple[str, str], Callable[[View, Any, float], Piece]] = {
     ("attention", "scores"): _attention,
     ("mla", "scores"): _latent,
     ("attention", "index_scores"): _index,

@@ -79,7 +79,24 @@ def activation_bytes(
         )  # fmt: skip
     peak = np.maximum(layer, sampler) + experts if kept else np.maximum(np.maximum(layer, experts), sampler)
     passed = 0.0 if first and last else 2 * element_bytes * tokens * model.hidden
-    return peak + passed + (image_bytes(model, engine, tokens=tokens, sequences=sequences) if first else 0.0)
+    images = image_bytes(model, engine, tokens=tokens, sequences=sequences) if first else 0.0
+    return peak + passed + images + state_transient_bytes(model, engine, tokens=tokens, sequences=sequences)
+
+
+def state_transient_bytes(model: Model, engine: Engine, *, tokens: Numeric, sequences: Numeric) -> Numeric:
+    """What a passing need of recurrent layers, taken for lasting, adds while graphs are estimated; 0 for other models.
+
+    It grows with the batched tokens and, as each captured batch counts it once more, with the sequences.
+
+    >>> from inferplan.readers.opening import open_model
+    >>> engine, qwen = Engine.find("vllm", "0.28.0"), open_model("qwen3.5-27b").model
+    >>> round(float(state_transient_bytes(qwen, engine, tokens=8192, sequences=1024)) / 2**30, 1)
+    8.2
+    """
+    each = engine.number_or("state_transient_bytes", 0.0)
+    if not any(entry.states for _, entry in model.cache()):
+        return 0.0 * tokens
+    return each * tokens * np.minimum(sequences, engine.number_or("captured_sequences", np.inf))
 
 
 def image_bytes(model: Model, engine: Engine, *, tokens: Numeric, sequences: Numeric) -> Numeric:

@@ -23,11 +23,13 @@ from inferplan.memory.reserve import (
     static_fraction,
     total_bytes,
 )
-from inferplan.memory.shards import Padding, stage_layers, stage_weight_bytes
+from inferplan.memory.shards import Holding, device_layers, host_weight_bytes
+from inferplan.memory.stage_weights import stage_weight_bytes
 from inferplan.ops import Numeric
 from inferplan.specs.engine import Engine
 from inferplan.specs.hardware import Accelerator
 from inferplan.specs.model import Model
+from inferplan.specs.offload import NOTHING, Offload
 from inferplan.specs.parallel import ONE, Parallel
 from inferplan.specs.precision import Precision
 
@@ -78,6 +80,16 @@ class Capacity:
     graph_bytes: Numeric
     graphs_inside: bool
     stages: tuple[Stage, ...]
+    offload: Offload = NOTHING
+    host_paging: Paging | None = None
+
+    @property
+    def host_bytes(self) -> Numeric:
+        """Host memory of all ranks together: weights that lie there, and the caches of the layers that the host computes."""
+        hosted = self.engine.choice("token_table") == "host"
+        weights = host_weight_bytes(self.model, self.precision, self.offload, table_hosted=hosted)
+        caches = self.host_paging.request_bytes(*self._request) * self.launch.max_num_seqs if self.host_paging is not None else 0.0
+        return weights + caches
 
     def _least(self, values: list[Numeric]) -> Numeric:
         least: Numeric = np.min(np.broadcast_arrays(*values), axis=0)
@@ -226,11 +238,12 @@ def capacity(
     version: str | None = None, max_model_len: Numeric | None = None, max_num_seqs: Numeric | None = None,
     max_num_batched_tokens: Numeric | None = None, utilization: Numeric | None = None, block_size: Numeric | None = None,
     draft_tokens: int = 0, prefix_caching: bool | None = None, eager: bool = False, flash_attention: bool = True,
-    total: Numeric | None = None, latent: str | None = None,
+    total: Numeric | None = None, latent: str | None = None, offload: Offload = NOTHING,
 ) -> Capacity:  # fmt: skip
     """What a deployment holds under an engine of one release; what is not given is the engine's default on that part.
 
-    `total` replaces the memory that the device shows to programs, in bytes. Raises Unsupported where a number is not known.
+    `total` replaces the memory that the device shows to programs, in bytes; `offload` says what lies in host memory. Raises Unsupported
+    where a number is not known.
 
     >>> from inferplan.readers.opening import open_model
     >>> found = capacity(open_model("llama-3.1-8b").model, Accelerator.find("h100"), Precision.named("bf16"), version="0.19.0",
@@ -250,10 +263,14 @@ def capacity(
     graphs = 0.0 if eager else graph_bytes(model, chosen, hardware, stages=pp)
     if inside:
         graphs = graphs * chosen.number_or("graph_estimate_share", 1.0, hardware)
-    stages = _stages(model, hardware, precision, parallel, chosen, launch, shown, graphs if inside else 0.0, prefix_caching, latent)
+    inner = graphs if inside else 0.0
+    stages = _stages(model, hardware, precision, parallel, chosen, launch, shown, inner, prefix_caching, latent, offload)
+    hosted = range(int(offload.layers)) if offload.computed else range(0)
+    beside = paging(model, precision, chosen, parallel, block_size=launch.block_size, layers=hosted) if hosted else None
+    outside = non_torch_bytes(chosen, hardware, parallel)
     return Capacity(
-        model, hardware, precision, parallel, chosen, launch, shown, non_torch_bytes(chosen, hardware, parallel), graphs, inside, stages
-    )
+        model, hardware, precision, parallel, chosen, launch, shown, outside, graphs, inside, stages, offload, beside
+    )  # fmt: skip
 
 
 def launched(
@@ -292,17 +309,13 @@ def _default_chunk(engine: Engine, hardware: Accelerator, ranks: Numeric, length
 
 def _stages(
     model: Model, hardware: Accelerator, precision: Precision, parallel: Parallel, engine: Engine, launch: Launch, total: Numeric,
-    graphs: Numeric, prefix_caching: bool | None, latent: str | None,
+    graphs: Numeric, prefix_caching: bool | None, latent: str | None, offload: Offload,
 ) -> tuple[Stage, ...]:  # fmt: skip
-    padding = Padding(float(engine.number_or("expert_width_multiple", 1)), float(engine.number_or("expert_hidden_multiple", 1)))
-    divided = engine.choice("towers") == "divided"
-    weights = stage_weight_bytes(
-        model, precision, parallel, padding, towers_divided=divided, dense_over_group=engine.choice("dense_over") == "group",
-        mtp=launch.draft_tokens > 0,
-    )  # fmt: skip
+    holding = Holding.of(engine, hardware)
+    weights = stage_weight_bytes(model, precision, parallel, holding, offload=offload, mtp=launch.draft_tokens > 0)
     table = rope_table_bytes(model, engine)
-    counts = stage_layers(len(model.order), len(weights))
-    found, start = [], 0
+    counts = device_layers(len(model.order), len(weights), offload)
+    found, start = [], len(model.order) - sum(counts)
     for i, (held, count) in enumerate(zip(weights, counts, strict=True)):
         layers = range(start, start + count)
         start += count

@@ -49,7 +49,7 @@ def split_of(columns: Mapping[str, str]) -> Parallel:
     """The split that a row names. Where tp x pp x dp exceeds the devices in `gpus`, tp counts the data-parallel groups as well.
 
     >>> split_of({"tp": "8", "dp": "8", "ep": "8", "gpus": "8"})
-    Parallel(tp=1, pp=1, dp=8, ep=8, dcp=1)
+    Parallel(tp=1, pp=1, dp=8, ep=8, dcp=1, cp=1)
     """
     tp, pp, dp, ep, gpus = (int(_number(columns, name) or 1) for name in ("tp", "pp", "dp", "ep", "gpus"))
     if columns.get("gpus") and tp * pp * dp > gpus and tp % dp == 0:

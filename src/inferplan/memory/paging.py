@@ -341,9 +341,9 @@ def paging(
     if not kinds:
         return NoPaging()
     if engine.policy == "ideal":
-        return CellPaging(tuple(replace(k, token_bytes=k.token_bytes / parallel.dcp) for k in kinds), 1)
-    if np.any(np.asarray(parallel.dcp) > 1) and engine.policy in ("cells", "static-fraction"):
-        raise Unsupported(f"{engine.title} does not deal out cached tokens over devices (dcp {parallel.dcp})")
+        return CellPaging(tuple(replace(k, token_bytes=k.token_bytes / parallel.cache_ways) for k in kinds), 1)
+    if np.any(np.asarray(parallel.cache_ways) > 1) and engine.policy in ("cells", "static-fraction"):
+        raise Unsupported(f"{engine.title} does not deal out cached tokens over devices (dcp {parallel.dcp}, cp {parallel.cp})")
     if engine.policy == "cells":
         windows = kinds if engine.choice("windows") == "own-cells" else all_full(kinds)
         return CellPaging(tuple(windows), engine.number("cell_multiple"))
@@ -352,7 +352,7 @@ def paging(
     if engine.choice("allocator") != "groups":
         kinds = all_full(kinds)
     states = _state_blocks(engine, draft_tokens, prefix_caching)
-    return block_paging(kinds, engine, block * parallel.dcp, parallel.dcp, states=states, draft_tokens=draft_tokens)
+    return block_paging(kinds, engine, block * parallel.cache_ways, parallel.cache_ways, states=states, draft_tokens=draft_tokens)
 
 
 def _state_blocks(engine: Engine, draft_tokens: int, prefix_caching: bool | None) -> Numeric:

@@ -24,9 +24,13 @@ from inferplan.units import parse, show, significant
 if TYPE_CHECKING:
     from rich.console import Console
 
-SCHEMA = "inferplan/estimate/2"
+SCHEMA = "inferplan/estimate/3"
+WAYS = ("tp", "pp", "dp", "ep", "dcp", "cp")
 KWH = parse("1 kWh", "J")
-PASS = ("flops", "weight_bytes", "kv_bytes", "bytes", "wire_bytes", "intensity", "memory_s", "compute_s", "floor_s", "time_s", "overhead_s")
+PASS = (
+    "flops", "weight_bytes", "kv_bytes", "bytes", "wire_bytes", "intensity", "memory_s", "compute_s", "link_s", "host_s", "floor_s",
+    "time_s", "overhead_s",
+)  # fmt: skip
 
 
 def value(x: Any) -> float:
@@ -83,11 +87,17 @@ def _asked(e: Estimate) -> dict[str, Any]:
         "engine": e.engine.name,
         "engine_version": e.engine.version,
         "efficiency": e.setting.efficiency.name,
-        **{k: int(np.asarray(getattr(p, k))) for k in ("tp", "pp", "dp", "ep", "dcp")},
+        **{k: int(np.asarray(getattr(p, k))) for k in WAYS},
         "batch": e.load.batch,
         "input_tokens": e.load.input_tokens,
         "output_tokens": e.load.output_tokens,
         "cached_tokens": e.load.cached,
+        "context": e.load.context,
+        "images": e.load.images,
+        "image_patches": e.load.patches,
+        "host": e.setting.host.name if e.setting.host else None,
+        "host_layers": e.setting.offload.layers,
+        "host_experts": e.setting.offload.experts,
         "computed_in": e.computed_in,
         "doubts": {name: str(q) for name, q in e.hardware.doubts().items()},
     }
@@ -119,6 +129,7 @@ def _memory(e: Estimate) -> dict[str, Any]:
         "max_num_seqs": value(c.launch.max_num_seqs),
         "max_num_batched_tokens": value(c.launch.max_num_batched_tokens),
         "usable_bytes": e.hardware.usable_bytes,
+        "host_bytes": value(c.host_bytes),
         "max_sequences": e.max_sequences,
         "fits": e.fits,
         "reason": c.reason(),
@@ -147,7 +158,8 @@ def _costs(e: Estimate) -> dict[str, Any]:
 
 def bound(step: Step) -> str:
     """The roof that binds most of the pass."""
-    return "memory" if value(step.memory_s) >= value(step.compute_s) else "compute"
+    roofs = {name: value(seconds) for name, seconds in step.roofs.items()}
+    return max(roofs, key=lambda name: roofs[name])
 
 
 def requests(count: float) -> str:
@@ -180,8 +192,22 @@ def why(e: Estimate) -> str:
     for name, step in passes(e):
         ridges = ", ".join(f"{significant(ridge)} ({rate})" for rate, ridge in ridges_of(step).items())
         lines.append(f"{name} is {bound(step)}-bound: {significant(value(step.intensity))} FLOP/B, where the ridge is at {ridges}.")
+    if e.setting.offload.any:
+        lines.append(_hosted(e))
     fallbacks = [f"{asked} is stored, {got} is computed" for asked, got in e.computed_in.items() if asked != got]
     return "\n".join([*lines, *(f"On this part {f}." for f in fallbacks)])
+
+
+def _hosted(e: Estimate) -> str:
+    """What lies in host memory, and what becomes of it in a decode step."""
+    offload, step = e.setting.offload, e.decode
+    layers = [f"{offload.layers:.3g} of {len(e.model.order)} layers"] if offload.layers else []
+    more = f"{offload.experts - int(offload.layers)} {'further ' if layers else ''}layers"
+    layers += [f"the experts of {more}"] if offload.experts > offload.layers else []
+    layers += ["the output projection"] if offload.head else []
+    took = f"the host computes them in {show(value(step.host_s), 's')}" if value(step.host_s) else ""
+    crossed = f"they cross the link in {show(value(step.link_s), 's')}" if value(step.link_s) else ""
+    return f"Host memory holds {' and '.join(layers)}; in a decode step {took or crossed} at the least."
 
 
 def passes(e: Estimate) -> list[tuple[str, Step]]:
@@ -228,15 +254,17 @@ def _echo(e: Estimate, asked_model: str, asked_gpu: str) -> list[tuple[str, str]
     p, load = e.setting.parallel, e.load
     engine = "none" if e.engine.policy == "ideal" else f"{e.engine.title} {e.engine.version}"
     split = ", ".join(
-        f"{n} {int(np.asarray(getattr(p, n)))}" for n in ("tp", "pp", "dp", "ep", "dcp") if int(np.asarray(getattr(p, n))) > 1
+        f"{n} {int(np.asarray(getattr(p, n)))}" for n in WAYS if int(np.asarray(getattr(p, n))) > 1
     )
     cached = f", {load.cached:,} of them cached" if load.cached else ""
+    seen = f", {load.images:,} images of {load.patches:,} patches" if load.images else ""
+    at = f", decode at {load.context:,} tokens" if load.context else ""
     rows = [
         ("model", _resolved(asked_model, e.model.name)),
         ("gpu", _resolved(asked_gpu, e.hardware.name)),
         ("precision", e.precision.summary),
         ("engine", f"{engine}; times by calibration '{e.setting.efficiency.name}'"),
-        ("workload", f"{load.input_tokens:,} tokens in{cached}, {load.output_tokens:,} out, batch {load.batch:,}"),
+        ("workload", f"{load.input_tokens:,} tokens in{cached}, {load.output_tokens:,} out, batch {load.batch:,}{seen}{at}"),
     ]
     return rows if not split else [*rows[:2], ("split", split), *rows[2:]]
 
@@ -261,6 +289,7 @@ def memory_table(e: Estimate) -> Any:
         ("left outside the budget", beside, f"utilization {value(c.launch.utilization):.3g}"),
         ("usable", whole, e.hardware.usable.kind),
         ("this load at the least", ideal, "weights and caches alone"),
+        ("in host memory", value(c.host_bytes), "weights and caches of all devices together"),
     ]
     cells = [(n, show(b, "B", binary=True), f"{100 * b / whole:.1f} %", note) for n, b, note in rows if b or n in ("KV cache", "usable")]
     return table(("Memory of one device", "size", "share", ""), cells, right=(1, 2))

@@ -14,11 +14,9 @@ import numpy as np
 
 from inferplan.deployment import Batches, Estimate, batches, in_flight
 from inferplan.engine.op import Op
-from inferplan.engine.split import ways
 from inferplan.engine.step import Step, decode
 from inferplan.memory.capacity import Capacity, capacity
-from inferplan.memory.shards import stage_layers
-from inferplan.memory.weights import placed_bytes
+from inferplan.memory.shards import Holding, shards
 from inferplan.report.canvas import along, canvas, label_apart, near, panels, plain, powers_of_two, settled, title, unit_axis, write_picture
 from inferplan.terms import TERMS
 from inferplan.units import show, significant
@@ -26,8 +24,6 @@ from inferplan.units import show, significant
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from inferplan.specs.model import Block
-    from inferplan.specs.weights import Weight
 
 __all__ = ["PICTURES", "plot_batch", "plot_breakdown", "plot_context", "plot_memory", "plot_roofline", "write_picture"]
 
@@ -430,29 +426,11 @@ def _draw_cache(ax: Axes, e: Estimate, contexts: np.ndarray) -> None:
 
 def rank_weights(c: Capacity, stage: int) -> dict[str, float]:
     """Bytes of weights on one device of a pipeline stage by group; what the engine adds to them (padding, tables) apart."""
-    found, counts = dict.fromkeys(GROUPS, 0.0), stage_layers(len(c.model.order), len(c.stages))
-    own = range(sum(counts[:stage]), sum(counts[: stage + 1]))
-    for block, layers, w, size in placed_bytes(c.model, c.precision):
-        share = sum(i in own for i in layers) / len(layers) if layers else float(_outside(c, w, stage))
-        found[GROUP_OF.get(w.part, "norms, other")] += share * size / _dealt(c, w, c.model.blocks.get(block))
+    found = dict.fromkeys(GROUPS, 0.0)
+    for shard in shards(c.model, c.precision, c.parallel, Holding.of(c.engine, c.hardware), c.offload):
+        found[GROUP_OF.get(shard.weight.part, "norms, other")] += shard.inside[stage] * shard.whole / float(np.asarray(shard.dealt))
     found["padding, tables"] = float(np.asarray(c.stages[stage].weight_bytes)) - sum(found.values())
     return {name: size for name, size in found.items() if size > 1}
-
-
-def _outside(c: Capacity, w: Weight, stage: int) -> bool:
-    """Whether a stage holds a tensor that belongs to no layer: tables and towers on the first, the rest on the last."""
-    first = w.part in ("embedding", "aux_embedding", "vision", "other")
-    tied = w.part == "embedding" and c.model.head == "tied"
-    return (first and stage == 0) or ((tied or not first) and stage == len(c.stages) - 1)
-
-
-def _dealt(c: Capacity, w: Weight, block: Block | None) -> float:
-    """Over how many devices a tensor is divided under the engine."""
-    if w.part == "vision" and c.engine.choice("towers") == "divided":
-        return float(np.asarray(c.parallel.tp))
-    if w.part in ("mlp", "shared_expert", "embedding", "head") and c.engine.choice("dense_over") == "group":
-        return float(np.asarray(c.parallel.group))
-    return float(np.asarray(ways(w, block, c.parallel)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,17 @@ from inferplan.terms import TERMS
 
 _TEXT = ("model", "hardware", "precision", "kv_format", "engine", "engine_version", "efficiency", "reason")
 _COUNTS = (
-    "gpus", "tp", "pp", "dp", "ep", "dcp", "batch", "input_tokens", "output_tokens", "cached_tokens", "params", "active_params",
-    "active_read_params",
+    "gpus", "tp", "pp", "dp", "ep", "dcp", "cp", "batch", "input_tokens", "output_tokens", "cached_tokens", "images", "image_patches",
+    "host_experts", "params", "active_params", "active_read_params",
 )  # fmt: skip
 _NUMBERS = (
     "weight_bytes", "kv_bytes_per_token", "kv_bytes_per_token_unbounded", "state_bytes_per_sequence", "sequence_bytes",
     "bytes_per_token", "weight_bytes_per_gpu", "activation_bytes", "non_torch_bytes", "graph_bytes", "kv_cache_bytes_per_gpu",
     "request_bytes", "kv_cache_tokens", "max_context", "total_bytes", "utilization", "max_model_len", "max_num_seqs",
     "max_num_batched_tokens", "usable_bytes", "ttft_s", "tpot_s", "e2e_s", "floor_ttft_s", "floor_tpot_s", "decode_tokens_per_s",
-    "output_tokens_per_s", "mfu", "mbu",
+    "output_tokens_per_s", "mfu", "mbu", "host_layers", "host_bytes",
 )  # fmt: skip
-_MAYBE = ("max_concurrency", "max_sequences", "usd_per_gpu_h", "usd_per_million_tokens", "joules_per_million_tokens")
+_MAYBE = ("context", "max_concurrency", "max_sequences", "usd_per_gpu_h", "usd_per_million_tokens", "joules_per_million_tokens")
 _SIGNED = ("kv_cache_bytes_per_gpu",)
 
 
@@ -34,10 +34,11 @@ def estimate_schema() -> dict[str, Any]:
     whole |= {key: _said(key, {"type": "integer", "minimum": 0}) for key in _COUNTS}
     whole |= {key: _number(key) for key in _NUMBERS}
     whole |= {key: _said(key, {"type": ["number", "null"]}) for key in _MAYBE}
+    whole["host"] = _said("host", {"type": ["string", "null"]})
     whole["fits"] = _said("fits", {"type": "boolean"})
     whole["weight_bytes_by_part"] = _said("weight_bytes_by_part", {"type": "object", "additionalProperties": {"type": "number"}})
     whole |= {key: _said(key, {"type": "object", "additionalProperties": {"type": "string"}}) for key in ("computed_in", "doubts")}
-    one = {key: _number(key) for key in (*PASS, "mfu", "mbu")} | {"bound": _said("bound", {"enum": ["memory", "compute"]})}
+    one = {key: _number(key) for key in (*PASS, "mfu", "mbu")} | {"bound": _said("bound", {"enum": ["memory", "compute", "link", "host"]})}
     whole |= {key: {**_object(one), "description": TERMS[key].meaning} for key in ("prefill", "decode")}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA, **_object(whole)}
 

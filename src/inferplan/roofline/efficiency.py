@@ -23,6 +23,7 @@ from inferplan.specs.base import Record, Spec
 from inferplan.specs.catalog import normalise, search_path
 from inferplan.specs.document import load_yaml, resolve
 from inferplan.specs.hardware import Accelerator
+from inferplan.specs.link import links
 from inferplan.specs.quantity import Source, refusal
 
 FOLDER = "calibration"
@@ -120,6 +121,14 @@ class Overhead(Record):
     note: str | None = None
 
 
+class Copy(Record):
+    """The share of a host link's bandwidth that copies reach."""
+
+    eff: Share = 1.0
+    basis: Stated = "assumed"
+    note: str | None = None
+
+
 class Operator(Protocol):
     """An operator as `op_time` sees it: its kind, number type, work and launches."""
 
@@ -136,7 +145,7 @@ class Operator(Protocol):
     @property
     def act_bytes(self) -> Numeric: ...  # noqa: D102
     @property
-    def count(self) -> int: ...  # noqa: D102
+    def count(self) -> Numeric: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +177,7 @@ class Efficiency(Spec):
     sharpness: dict[str, Sharpness] = Field(default_factory=dict)
     kernels: dict[str, dict[str, dict[str, Entry]]] = Field(default_factory=dict)
     links: dict[str, LinkRate] = Field(default_factory=dict)
+    copies: dict[str, Copy] = Field(default_factory=dict)
     engines: dict[str, Overhead] = Field(default_factory=dict)
 
     @classmethod
@@ -255,6 +265,18 @@ class Efficiency(Spec):
         found = next((self.links[key] for key in (name, kind, "default") if key in self.links), None)
         if found is None:
             raise Unsupported(f"the calibration '{self.name}' has nothing on the link '{shown(name)}', nor on links in general")
+        return found
+
+    def copy_rate(self, name: str) -> Copy:
+        """What copies from host memory reach on a link: as the calibration says, else as the table of links does, else in general."""
+        if self.is_ideal:
+            return Copy()
+        listed = links().links.get(name)
+        if name not in self.copies and listed is not None and listed.practical is not None:
+            return Copy(eff=listed.practical.value, basis="measured", note=listed.practical.note)
+        found = self.copies.get(name) or self.copies.get("default")
+        if found is None:
+            raise Unsupported(f"the calibration '{self.name}' has nothing on copies over the link '{shown(name)}', nor in general")
         return found
 
     def overhead(self, engine: str) -> Overhead:

@@ -146,6 +146,7 @@ class Accelerator(Sourced):
     clock: Hertz | None = None
     cache: BytesQ | None = None
     link: Attachment | None = None
+    host_link: Attachment | None = None
     pcie: Pcie | None = None
     power: Watts | None = None
     native: Names | None = None

@@ -161,6 +161,9 @@ class Stack(Record):
         return extras + ([norm("final_norm", self.hidden, bias=self.norm_bias, copies=self.norms)] if self.norms else [])
 
 
+JOINERS = ("projector", "merger", "patch_merger")
+
+
 class Tower(Stack):
     """An encoder beside the decoder. A `vision` tower (or audio) is counted apart; an `encoder` is part of the text model."""
 
@@ -171,6 +174,33 @@ class Tower(Stack):
         """Every tensor, filed under vision where it is a vision or audio tower."""
         found = super().weights()
         return [replace(w, part="vision") for w in found] if self.counts_as == "vision" else found
+
+    @property
+    def patches(self) -> int | None:
+        """Positions of one image where the tower fixes its size: rows of the position table without that of a class token."""
+        table = next((e.rows for e in self.extra if e.name == "positions"), None)
+        if table is None or self.tokens is None or self.counts_as == "encoder":
+            return None
+        return table - self.class_tokens
+
+    @property
+    def class_tokens(self) -> int:
+        """Tokens that stand for a whole image beside its patches."""
+        return sum(e.name == "class_token" for e in self.extra)
+
+    def positions_kept(self) -> list[float]:
+        """For each extra tensor the share of positions that reaches it: projectors behind a joining or a pooling see fewer.
+
+        The share is that of tokens to patches where both are known, else the inverse of how many rows of `hidden` the first joining
+        matrix takes in.
+        """
+        kept, found = 1.0, []
+        for e in self.extra:
+            if e.use == "matmul" and e.name.startswith(JOINERS) and self.counts_as == "vision":
+                joined = self.hidden / e.cols if e.cols % self.hidden == 0 else 1.0
+                kept = self.tokens / self.patches if self.tokens and self.patches else min(kept, joined)
+            found.append(kept)
+        return found
 
 
 class MultiTokenPrediction(Record):
@@ -290,6 +320,12 @@ class Model(Stack, Spec):
         block = [w for name in expand(self.mtp.layers) for w in self.blocks[name].weights(self.hidden)]
         module = [*block, *(e.weight() for e in self.mtp.extra)]
         return [replace(w.named("mtp"), copies=w.copies * self.mtp.modules) for w in module]
+
+    @property
+    def sight(self) -> Tower | None:
+        """The tower of images, if there is one."""
+        found = self.towers.get("vision")
+        return found if found is not None and found.counts_as == "vision" else None
 
     @property
     def generates(self) -> bool:
