@@ -203,7 +203,7 @@ def test_validate_writes_one_row_per_case(capsys: pytest.CaptureFixture[str], tm
         ("a", "kv_bytes_per_token", "524288", "0"),
     ]
     assert rows[2]["predicted"] == ""
-    assert "not predicted yet" in rows[2]["refused"]
+    assert rows[2]["refused"] == "the row names no gpu"
     assert "no model called" in rows[3]["refused"]
     assert rows[3]["team"] == "y"
 

@@ -586,3 +586,13 @@ def test_a_model_of_states_alone_has_room_for_as_many_as_memory_holds(engine):
     held = capacity(model("mamba-2.8b"), h100(), Precision.named("bf16"), engine=engine, max_model_len=1280, max_num_seqs=4)
     assert bool(held.fits)
     assert float(held.max_sequences) == pytest.approx(float(held.kv_cache_bytes_per_gpu / held.request_bytes), abs=1)
+
+
+def test_heads_must_come_out_even():
+    """28 heads do not divide over 8 devices: engines that divide them refuse, llama.cpp does not; in a sweep it is a mask."""
+    qwen, bf16, h100 = model("qwen2.5-7b"), Precision.named("bf16"), Accelerator.find("h100")
+    held = capacity(qwen, h100, bf16, Parallel(tp=np.array([1, 2, 3, 4, 7, 8])), "vllm", max_model_len=4096)
+    assert held.fits.tolist() == [True, True, False, True, False, False]
+    eight = capacity(qwen, h100, bf16, Parallel(tp=8), "vllm", max_model_len=4096)
+    assert eight.reason() == "28 query heads and 4 KV heads do not come out even over 8 devices"
+    assert capacity(qwen, h100, bf16, Parallel(tp=8), "ideal", max_model_len=4096).fits

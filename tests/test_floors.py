@@ -15,6 +15,7 @@ FLOORS = (
     ("engine",),
     ("memory",),
     ("deployment", "names", "explain"),
+    ("serving", "speculation", "quantization"),
     ("calibrate",),
     ("report",),
     ("cli", "__main__"),

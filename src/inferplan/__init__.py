@@ -24,6 +24,17 @@ if TYPE_CHECKING:
     from inferplan.names import hardware, model, precision
     from inferplan.ops.moe import distinct_experts
     from inferplan.report.notebook import Estimate, estimate
+    from inferplan.serving.batch_times import Workload
+    from inferplan.serving.continuous import continuous
+    from inferplan.serving.lengths import Lengths
+    from inferplan.serving.protocol import simulate_case
+    from inferplan.serving.requests import Requests, closed_loop
+    from inferplan.serving.schedule import Schedule
+    from inferplan.serving.simulate import simulate
+    from inferplan.serving.slo import Slo
+    from inferplan.serving.static import static
+    from inferplan.serving.steps import LinearSteps, table_steps
+    from inferplan.serving.traces import read_trace
     from inferplan.specs.counts import Counts, counts
     from inferplan.specs.hardware import Accelerator
     from inferplan.specs.model import Model
@@ -42,6 +53,17 @@ _PLACES = {
     "names": ("hardware", "model", "precision"),
     "ops.moe": ("distinct_experts",),
     "report.notebook": ("Estimate", "estimate"),
+    "serving.batch_times": ("Workload",),
+    "serving.continuous": ("continuous",),
+    "serving.lengths": ("Lengths",),
+    "serving.protocol": ("simulate_case",),
+    "serving.requests": ("Requests", "closed_loop"),
+    "serving.schedule": ("Schedule",),
+    "serving.simulate": ("simulate",),
+    "serving.slo": ("Slo",),
+    "serving.static": ("static",),
+    "serving.steps": ("LinearSteps", "table_steps"),
+    "serving.traces": ("read_trace",),
     "specs.counts": ("Counts", "counts"),
     "specs.hardware": ("Accelerator",),
     "specs.model": ("Model",),
@@ -55,14 +77,22 @@ __all__ = [
     "Estimate",
     "Fit",
     "InferplanError",
+    "Lengths",
+    "LinearSteps",
     "Model",
     "NotFound",
     "Precision",
+    "Requests",
+    "Schedule",
     "Segment",
+    "Slo",
     "SpecError",
     "Step",
     "Unsupported",
+    "Workload",
     "chunks",
+    "closed_loop",
+    "continuous",
     "counts",
     "decode",
     "distinct_experts",
@@ -75,9 +105,14 @@ __all__ = [
     "model",
     "precision",
     "prefill",
+    "read_trace",
     "sequence_bytes",
+    "simulate",
+    "simulate_case",
     "state_bytes_per_sequence",
+    "static",
     "step",
+    "table_steps",
     "weight_bytes",
     "weight_bytes_by_part",
 ]

@@ -15,6 +15,11 @@ from inferplan.errors import InferplanError, OutputClosed
 
 COMMANDS = {
     "estimate": "Memory and time of a model on a part, beside the physical floor.",
+    "simulate": "Requests through an engine, step by step: latencies, batch and cache over time.",
+    "load-curve": "Latency against offered load, its knee, and the largest rate that meets limits.",
+    "batching": "Static against continuous batching under a load: throughput, latency and waste.",
+    "quantize": "What formats of weights and cache save and cost: bytes, speed, room, money.",
+    "speculate": "What speculative decoding gains, and from which batch it is a loss.",
     "compare": "The same load on several models, parts or precisions, side by side.",
     "plot": "Draw an estimate: roofline, breakdown, batch, context or memory, as PNG, SVG or PDF.",
     "explain": "Open one number of an estimate: its equation, its inputs and their sources.",

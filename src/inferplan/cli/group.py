@@ -28,7 +28,7 @@ class LazyGroup(TyperGroup):
             return None
         if cmd_name not in sys.argv[1:]:
             return TyperCommand(cmd_name, help=COMMANDS[cmd_name])
-        module = importlib.import_module(f"inferplan.cli.{cmd_name}_command")
+        module = importlib.import_module(f"inferplan.cli.{cmd_name.replace('-', '_')}_command")
         command = typer.main.get_command(module.app)
         command.name = cmd_name
         return command

@@ -218,12 +218,24 @@ class Step:
         if op.wire is None:
             return 0.0
         s, w = self.setting, op.wire
-        return op.count * comm_s(w.kind, w.bytes, w.ranks, self.hardware, s.efficiency, network=s.network, stride=w.stride)
+        waits = s.efficiency.overhead(s.engine).collectives
+        return op.count * waits * comm_s(w.kind, w.bytes, w.ranks, self.hardware, s.efficiency, network=s.network, stride=w.stride)
 
     @property
     def overhead_s(self) -> Numeric:
         """What engine and host add to the pass."""
-        return self.setting.efficiency.step_overhead_s(self.setting.engine, self.layers, self.sequences)
+        return self.added_s(self.sequences)
+
+    def added_s(self, sequences: Numeric) -> Numeric:
+        """The same for another number of sequences."""
+        return self.setting.efficiency.step_overhead_s(
+            self.setting.engine, self.layers, sequences, expert_layers=self.layers_of("experts"),
+            recurrent_layers=self.layers_of("recurrence"),
+        )  # fmt: skip
+
+    def layers_of(self, kind: str) -> Numeric:
+        """Layers that have an operator of a kind."""
+        return total(op.count for op in self.ops if op.kind == kind)
 
     @cached_property
     def time_s(self) -> Numeric:

@@ -11,6 +11,7 @@ import numpy as np
 from inferplan.engine.op import Op
 from inferplan.engine.step import Step
 from inferplan.explain.node import Node, derived, leaf, product, total, word
+from inferplan.explain.shapes import unless_one
 from inferplan.explain.sources import counted, fitted, given, part_number
 from inferplan.explain.wires import collective_s
 from inferplan.explain.work import Piece, View, context_message, pieces
@@ -164,9 +165,17 @@ def overhead_s(run: Opened) -> Node:
     terms = [
         part("per_step", own.per_step),
         product("of_layers", "s", counted("layers", run.step.layers, model), part("per_layer", own.per_layer)),
+        product("of_expert_layers", "s", _layers(run, "experts"), part("per_expert_layer", own.per_expert_layer)),
+        product("of_recurrent_layers", "s", _layers(run, "recurrence"), part("per_recurrent_layer", own.per_recurrent_layer)),
         product("of_sequences", "s", run.view.sequences, part("per_sequence", own.per_sequence)),
     ]
     return total("overhead_s", "s", terms, empty="no overhead in the ideal calibration")
+
+
+def _layers(run: Opened, kind: str) -> Node:
+    """Layers that have an operator of a kind."""
+    name = "expert_layers" if kind == "experts" else "recurrent_layers"
+    return counted(name, run.step.layers_of(kind), run.view.run.model, what=f"layers with {kind}")
 
 
 def op_s(run: Opened, op: Op, piece: Piece) -> Node:
@@ -196,7 +205,7 @@ def _on(run: Opened, op: Op, piece: Piece, part: Accelerator, label: str) -> Nod
         return fitted(name, value, unit, setting.efficiency, kernel.basis, kernel.origin)
 
     launches = leaf("launches", op.count, "", f"counted: launches of {op.name} in {run.view.run.model.title}")
-    start = product("launch_s", "s", launches, share("launch", kernel.launch_s, "s"))
+    start = product("launch_s", "s", launches, share("launch", kernel.launch_s, "s"), _own(run, "launch"))
     piece = _uneven(run, op, piece)
     moved = total("moved_bytes", "B", [piece[n] for n in ("weight_bytes", "kv_bytes", "act_bytes") if n in piece])
     memory = product("memory_s", "s", moved, over=[_bandwidth(part), share("eff_bandwidth", kernel.eff_bandwidth)])
@@ -208,6 +217,14 @@ def _on(run: Opened, op: Op, piece: Piece, part: Accelerator, label: str) -> Nod
         return derived(label, "launch_s + maximum(compute_s, memory_s)", "s", start, compute, memory)
     text = "launch_s + soft_maximum(compute_s, memory_s, sharpness)"
     return derived(label, text, "s", start, compute, memory, share("sharpness", kernel.sharpness))
+
+
+def _own(run: Opened, name: str) -> Node | None:
+    """A factor of the engine's own, or nothing where it is 1."""
+    eff, engine = run.step.setting.efficiency, run.step.setting.engine
+    own = eff.overhead(engine)
+    found = fitted(f"{name}_factor", getattr(own, name), "", eff, own.basis, f"{name} under {engine}", own.note)
+    return unless_one(found)
 
 
 def _uneven(run: Opened, op: Op, piece: Piece) -> Piece:
@@ -225,7 +242,7 @@ def wire_s(run: Opened, op: Op) -> Node | None:
         return None
     count = leaf("count", op.count, "", f"counted: how often {op.name} ends in a collective")
     each = collective_s("each", op.wire, message(run.view, op), ranks(run.view, op), run.step)
-    return product(word(op.name), "s", count, each)
+    return product(word(op.name), "s", count, each, _own(run, "collectives"))
 
 
 def ranks(v: View, op: Op) -> Node:

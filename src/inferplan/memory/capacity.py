@@ -7,9 +7,12 @@ broadcast; only the number of pipeline stages is a single one.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from inferplan.engine.split import divides
 from inferplan.errors import SpecError
 from inferplan.memory.activations import activation_bytes, compute_buffer_bytes
 from inferplan.memory.paging import Paging, padded, paging
@@ -187,10 +190,28 @@ class Capacity:
         return self.parallel.dp
 
     @property
+    def even(self) -> NDArray[np.bool_]:
+        """Where heads come out even over the devices, as engines ask that divide them; llama.cpp and the ideal do not ask."""
+        if self.engine.policy in ("cells", "ideal"):
+            return np.ones(np.shape(self.parallel.tp), dtype=bool)
+        even = np.ones(np.shape(self.parallel.tp), dtype=bool)
+        for block in self.model.blocks.values():
+            even = even & np.asarray(divides(block, self.parallel), dtype=bool)
+        return even
+
+    @property
+    def _heads(self) -> str:
+        """The heads of the first block that does not come out even, in words."""
+        block = next(b for b in self.model.blocks.values() if not np.all(divides(b, self.parallel)))
+        mixer: Any = next(m for m in block.mixers if hasattr(m, "heads") or hasattr(m, "value_heads"))
+        kv = f" and {mixer.kv_heads} KV heads" if hasattr(mixer, "kv_heads") else ""
+        return f"{getattr(mixer, 'heads', None) or mixer.value_heads} query heads{kv}"
+
+    @property
     def fits(self) -> Numeric:
-        """Whether the engine starts: cache for one request of the longest length, and a state block for every sequence."""
+        """Whether the engine starts: an even split, cache for one request of the longest length, a state block for every sequence."""
         starts = (np.asarray(self.kv_cache_bytes_per_gpu) > 0) & (np.asarray(self._checked) >= 1)
-        return starts & (np.asarray(self.launch.max_num_seqs) <= self.state_limit)
+        return starts & (np.asarray(self.launch.max_num_seqs) <= self.state_limit) & self.even
 
     @property
     def _checked(self) -> Numeric:
@@ -212,6 +233,8 @@ class Capacity:
 
     def reason(self) -> str:
         """In a line why it does not start, or '' where it does, for a single point."""
+        if not np.all(self.even):
+            return f"{self._heads} do not come out even over {int(np.max(self.parallel.tp))} devices"
         left = float(np.min(self.kv_cache_bytes_per_gpu)) / GIB
         weights, budget = float(np.max(self.weight_bytes_per_gpu)) / GIB, float(np.max(self.launch.utilization * self.total_bytes)) / GIB
         if left > 0 and self.engine.policy in ("cells", "ideal") and float(np.min(self._checked)) < 1:

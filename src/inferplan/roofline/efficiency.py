@@ -112,12 +112,25 @@ class LinkRate(Record):
 
 
 class Overhead(Record):
-    """What an engine and its host add to a step: per step, per layer, and per sequence in it."""
+    """What an engine and its host add to a step: per step, per layer, per layer with experts or a recurrence, and per sequence in it.
+
+    launch
+        the share of a kernel's start-up, as it was timed alone, that is left in the engine's steps: captured graphs and kernels that
+        start before the last one ends make it smaller than 1, small kernels between the timed ones larger.
+    collectives
+        how much longer collectives take in a step than alone, since ranks wait for the slowest.
+    """
 
     per_step: Time = 0.0
     per_layer: Time = 0.0
     per_sequence: Time = 0.0
+    per_expert_layer: Time = 0.0
+    per_recurrent_layer: Time = 0.0
+    launch: Annotated[float, Field(gt=0, le=10)] = 1.0
+    collectives: Annotated[float, Field(ge=1, le=10)] = 1.0
     basis: Stated = "assumed"
+    rows: int | None = None
+    error: float | None = None
     note: str | None = None
 
 
@@ -256,7 +269,8 @@ class Efficiency(Spec):
         peak = np.inf if rate == "none" else hardware.peak_flops_per_s(op.rate)
         kernel = self.kernel(op.kind, rate, hardware.architecture, stored=stored, engine=engine, part=hardware.name)
         moved = op.weight_bytes + op.kv_bytes + op.act_bytes
-        return kernel_s(op.flops, moved, op.count, peak, hardware.bandwidth_bytes_per_s, kernel)
+        launches = op.count * self.overhead(engine or "default").launch
+        return kernel_s(op.flops, moved, launches, peak, hardware.bandwidth_bytes_per_s, kernel)
 
     def link(self, name: str, kind: str) -> LinkRate:
         """What collectives reach on a link: by its name, by its kind (switch, mesh, torus, host, network), or in general."""
@@ -285,14 +299,17 @@ class Efficiency(Spec):
             return Overhead()
         return self.engines.get(normalise(engine)) or self.engines.get("default") or Overhead()
 
-    def step_overhead_s(self, engine: str, layers: int, sequences: Numeric) -> Numeric:
-        """Seconds that engine and host add to one step of `layers` layers over `sequences` sequences.
+    def step_overhead_s(
+        self, engine: str, layers: int, sequences: Numeric, *, expert_layers: Numeric = 0, recurrent_layers: Numeric = 0
+    ) -> Numeric:
+        """Seconds that engine and host add to one step of `layers` layers, some with experts or a recurrence, over `sequences` sequences.
 
         >>> float(Efficiency.ideal().step_overhead_s("vllm", 32, 8))
         0.0
         """
         own = self.overhead(engine)
-        return own.per_step + layers * own.per_layer + np.asarray(sequences) * own.per_sequence
+        special = expert_layers * own.per_expert_layer + recurrent_layers * own.per_recurrent_layer
+        return own.per_step + layers * own.per_layer + special + np.asarray(sequences) * own.per_sequence
 
 
 _IDEAL_LINK = LinkRate(eff_switch=1.0, one_shot="0 s")  # type: ignore[arg-type]

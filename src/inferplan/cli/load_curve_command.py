@@ -1,0 +1,55 @@
+"""`inferplan load-curve`: latency against offered load, the knee, and the largest rate that meets limits. Does no arithmetic."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from inferplan.cli import serving_options as o
+from inferplan.cli.options import Asked
+
+app = typer.Typer(add_completion=False)
+INTERRUPTED = 130
+
+
+@app.command()
+@o.asks
+def load_curve(
+    asked: Asked,
+    traffic: o.Traffic,
+    points: Annotated[int, typer.Option("--points", help="Rates on the curve.")] = 10,
+    most: Annotated[
+        float | None, typer.Option("--most", help="Highest rate, per second; unsaid: a tenth above what is served at most.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the curve as JSON, in base units.")] = False,
+    csv: Annotated[str | None, typer.Option("--csv", help="Write a row per rate to FILE.")] = None,
+    plot: Annotated[str | None, typer.Option("--plot", help="Draw the curve into FILE, a PNG, SVG or PDF.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on the screen.")] = False,
+) -> int:
+    """Latency against offered load. The same requests come at each rate; with --slo also the largest rate that meets it.
+
+    The exit code is 1 where no rate does.
+    """
+    from inferplan.report import canvas, files
+    from inferplan.report.load_curve import CURVE_COLUMNS, curve_record, curve_rows, show_curve
+    from inferplan.report.screen import console
+    from inferplan.report.serving import progress
+    from inferplan.serving.summary import curve_of
+
+    if plot:
+        canvas.ending(plot)
+    ready = o.prepared(asked, traffic)
+    with progress(points, quiet=quiet) as told:
+        found = curve_of(ready.requests, ready.run, points=points, most=most, slo=ready.slo, progress=told)
+    if csv:
+        files.write_text(csv, files.csv_text(curve_rows(found), CURVE_COLUMNS))
+    if plot:
+        from inferplan.report.serving_plots import plot_curve
+
+        canvas.write_picture(plot_curve(found), plot)
+    if as_json:
+        typer.echo(files.json_text(curve_record(ready.estimate, found, ready.source)))
+    else:
+        show_curve(ready.estimate, found, ready.source, console())
+    return INTERRUPTED if found.partial else 0

@@ -1,0 +1,60 @@
+"""`inferplan simulate`: requests through an engine, a row each. Does no arithmetic."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from inferplan.cli import serving_options as o
+from inferplan.cli.options import Asked
+
+app = typer.Typer(add_completion=False)
+INTERRUPTED = 130
+
+
+@app.command()
+@o.asks
+def simulate(
+    asked: Asked,
+    traffic: o.Traffic,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, in base units.")] = False,
+    csv: Annotated[str | None, typer.Option("--csv", help="Write a row per request to FILE.")] = None,
+    parquet: Annotated[str | None, typer.Option("--parquet", help="Write a row per request to FILE as Parquet (needs pyarrow).")] = None,
+    series: Annotated[str | None, typer.Option("--series", help="Write batch, cache and queue over time to FILE as CSV.")] = None,
+    plot: Annotated[str | None, typer.Option("--plot", help="Draw latencies and the timeline into FILE, a PNG, SVG or PDF.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on the screen.")] = False,
+) -> int:
+    """Requests through an engine, step by step: queue, time to first token, gaps and end of each.
+
+    Ctrl-C ends a run early and keeps what is served; the exit code is then 130.
+    """
+    from inferplan.report import canvas, files
+    from inferplan.report.screen import console
+    from inferplan.report.serving import CSV_COLUMNS, parquet_bytes, progress, record, rows_text, series_text, show_served
+    from inferplan.serving.summary import summary
+
+    if plot:
+        canvas.ending(plot)
+    for path in (csv, parquet, series, plot):
+        if path and traffic.trace:
+            files.refuse_same(path, traffic.trace)
+    ready = o.prepared(asked, traffic)
+    with progress(len(ready.requests), quiet=quiet) as told:
+        served = ready.run(ready.requests, series=bool(series or plot), progress=told)
+    found = summary(served, ready.slo)
+    if csv:
+        files.write_text(csv, rows_text(served, CSV_COLUMNS))
+    if parquet:
+        files.write_bytes(parquet, parquet_bytes(served, parquet))
+    if series:
+        files.write_text(series, series_text(served))
+    if plot:
+        from inferplan.report.serving_plots import plot_served
+
+        canvas.write_picture(plot_served(served, ready.slo), plot)
+    if as_json:
+        typer.echo(files.json_text(record(ready.estimate, served, found, ready.source)))
+    else:
+        show_served(ready.estimate, served, found, ready.source, console())
+    return INTERRUPTED if served.partial else 0

@@ -1,0 +1,103 @@
+"""`inferplan speculate`: what a draft gains on a deployment, where it turns into a loss, what memory it takes. Does no arithmetic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from inferplan.cli import options as o
+from inferplan.errors import SpecError
+
+if TYPE_CHECKING:
+    from inferplan.deployment import Estimate
+    from inferplan.speculation.answer import Speculation
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+@o.asks
+def speculate(
+    draft: Annotated[str, typer.Option("--draft", help="A smaller model by name or path, or eagle, eagle3, medusa, mtp, ngram.")],
+    asked: o.Asked,
+    accept: Annotated[
+        str | None, typer.Option("--accept", help="Share of drafts kept, 0.8, or by position, 0.8,0.7, or a CSV file of accepted lengths.")
+    ] = None,
+    accept_length: Annotated[
+        float | None,
+        typer.Option("--accept-length", help="Tokens per round in the mean, the model's own among them; needs --draft-tokens."),
+    ] = None,
+    draft_tokens: Annotated[int | None, typer.Option("--draft-tokens", help="Drafts in a row per round; unsaid: the best number.")] = None,
+    tree: Annotated[int | None, typer.Option("--tree", help="Tokens verified per sequence, where drafts form a tree.")] = None,
+    draft_tp: Annotated[int | None, typer.Option("--draft-tp", help="Devices that share the draft; unsaid: as the model.")] = None,
+    draft_dtype: Annotated[str | None, typer.Option("--draft-dtype", help="Precision of the draft; unsaid: as stored.")] = None,
+    eager: Annotated[bool, typer.Option("--eager", help="Kernels launched one by one, as research code on transformers does.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON, in base units.")] = False,
+    csv: Annotated[str | None, typer.Option("--csv", help="Write a row per batch and draft length to FILE.")] = None,
+    plot: Annotated[
+        str | None, typer.Option("--plot", help="Draw gain against batch and draft length into FILE, a PNG, SVG or PDF.")
+    ] = None,
+) -> int:
+    """What speculative decoding gains on a deployment, and from which batch it is a loss."""
+    _check(draft_tokens, tree, draft_tp, accept, accept_length)
+    if plot:
+        from inferplan.report.canvas import ending
+
+        ending(plot)
+    found = _found(asked.estimate(), draft, accept, accept_length, draft_tokens, tree, draft_tp, draft_dtype, eager)
+    return _shown(found, asked, draft, as_json, csv, plot)
+
+
+def _check(draft_tokens: int | None, tree: int | None, draft_tp: int | None, accept: str | None, accept_length: float | None) -> None:
+    for name, value, low, high in (("--draft-tokens", draft_tokens, 1, 256), ("--tree", tree, 2, 4096), ("--draft-tp", draft_tp, 1, 4096)):
+        if value is not None and not low <= value <= high:
+            raise SpecError(f"must lie between {low} and {high:,}", field=name, value=value)
+    if accept is not None and accept_length is not None:
+        raise SpecError("stands beside --accept: give one of the two", field="--accept-length", value=accept_length)
+    if accept_length is not None and draft_tokens is None:
+        raise SpecError("needs the draft tokens at which it was measured (--draft-tokens)", field="--accept-length", value=accept_length)
+    if tree is not None and draft_tokens is None:
+        raise SpecError("needs the draft tokens in a row beside it (--draft-tokens)", field="--tree", value=tree)
+
+
+def _found(
+    e: Estimate, name: str, accept: str | None, accept_length: float | None, draft_tokens: int | None, tree: int | None,
+    draft_tp: int | None, dtype: str | None, eager: bool,
+) -> Speculation:  # fmt: skip
+    from inferplan.speculation.acceptance import of_length, of_text, of_typical
+    from inferplan.speculation.answer import speculate as answered
+    from inferplan.speculation.drafts import draft_named
+    from inferplan.speculation.rounds import Tree
+
+    draft = draft_named(e.model, e.precision, name, dtype)
+    if accept_length is not None and draft_tokens is not None:
+        acceptance = of_length(accept_length, draft_tokens, chain=tree is None)
+    elif accept is not None:
+        acceptance = of_text(accept)
+    else:
+        acceptance, published = of_typical(draft.kind)
+        draft_tokens = draft_tokens or (acceptance.most if published else None)
+        tree = tree or published
+    return answered(
+        e, draft, acceptance, draft_tokens=draft_tokens, tree=Tree(tree) if tree else None, draft_tp=draft_tp, eager=eager
+    )  # fmt: skip
+
+
+def _shown(found: Speculation, asked: o.Asked, draft: str, as_json: bool, csv: str | None, plot: str | None) -> int:
+    from inferplan.report import files
+    from inferplan.report.screen import console
+    from inferplan.report.speculation import ROW, record, rows, show_speculation
+
+    if plot:
+        from inferplan.report.plots import write_picture
+        from inferplan.report.speculation_plots import plot_speculation
+
+        write_picture(plot_speculation(found), plot)
+    if csv:
+        files.write_text(csv, files.csv_text(rows(found), ROW))
+    if as_json:
+        typer.echo(files.json_text(record(found)))
+    else:
+        show_speculation(found, console(), asked_model=asked.model, asked_draft=draft, asked_gpu=asked.gpu)
+    return 0 if found.fits else 1

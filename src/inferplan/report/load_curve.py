@@ -1,0 +1,66 @@
+"""A load curve as rows, as a record and on a screen. Computes no figure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferplan.deployment import Estimate
+from inferplan.report.screen import Bold, table
+from inferplan.serving.summary import LoadCurve
+from inferplan.units import show, significant
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SCHEMA = "inferplan/load-curve/1"
+_TIMES = {"ttft_s": ("mean", "p99"), "tpot_s": ("mean", "p99"), "e2e_s": ("mean", "p99")}
+_RATES = ("requests_per_s", "output_tokens_per_s", "mean_in_flight", "preemptions", "slo_share", "goodput_per_s", "slo_met")
+CURVE_COLUMNS = ("offered_per_s", *_RATES, *(f"{t}.{k}" for t, keys in _TIMES.items() for k in keys))
+
+
+def curve_rows(found: LoadCurve) -> list[dict[str, Any]]:
+    """A row per rate, in base units."""
+    return [
+        {"offered_per_s": rate, **{k: s.get(k) for k in _RATES}, **{f"{t}.{k}": s[t][k] for t, keys in _TIMES.items() for k in keys}}
+        for rate, s in found.points
+    ]
+
+
+def curve_record(e: Estimate, found: LoadCurve, source: str) -> dict[str, Any]:
+    """The curve under the glossary's keys."""
+    return {
+        "schema": SCHEMA, "model": e.model.name, "hardware": e.hardware.name, "gpus": e.gpus, "engine": e.engine.name, "source": source,
+        "knee_per_s": found.knee_per_s, "capacity_per_s": found.capacity_per_s, "largest_per_s": found.largest_per_s,
+        "slo": found.slo.text if found.slo else None, "partial": found.partial, "points": curve_rows(found),
+    }  # fmt: skip
+
+
+def show_curve(e: Estimate, found: LoadCurve, source: str, out: Console) -> None:
+    """The whole screen."""
+    out.print(Bold(f"{e.model.title} on {e.gpus:,} x {e.hardware.title}, {e.engine.title} {e.engine.version}"), style="bold")
+    out.print(f"requests: {source}, stretched to each rate\n")
+    if found.partial:
+        out.print("Interrupted: the curve ends early.")
+    lines = []
+    if found.largest_per_s is not None and found.slo is not None:
+        lines.append(f"Up to {significant(found.largest_per_s)} requests/s meet {found.slo.text}.")
+    if np.isfinite(found.knee_per_s):
+        lines.append(
+            f"The knee lies at {significant(found.knee_per_s)} requests/s; all at once, {significant(found.capacity_per_s)} are served."
+        )
+    for line in lines:
+        out.print(line)
+    head = ["Offered/s", "served/s", "in flight", "TTFT", "p99", "TPOT", "p99", "E2E", "p99"]
+    rows = [_cells(rate, s, found) for rate, s in found.points]
+    if found.slo:
+        head.append("in limits")
+    out.print("")
+    out.print(table(head, rows, right=range(len(head))))
+
+
+def _cells(rate: float, s: dict[str, Any], found: LoadCurve) -> list[str]:
+    times = [("" if s[t][k] is None else show(s[t][k], "s")) for t, keys in _TIMES.items() for k in keys]
+    cells = [significant(rate), significant(s["requests_per_s"]), significant(s["mean_in_flight"])]
+    return [*cells, *times, *([f"{100 * s['slo_share']:.3g} %"] if found.slo else [])]

@@ -1,0 +1,124 @@
+"""Pictures of simulated runs: latencies as distributions, batch and cache over time, the load curve. Knows no equation of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferplan.report.canvas import canvas, settled, title, unit_axis
+from inferplan.report.plots import BLUE, DARK, GREEN, LIGHT, ORANGE, SMALL, VERMILION
+from inferplan.report.serving import waiting_at
+from inferplan.serving.served import Served
+from inferplan.serving.slo import Slo
+from inferplan.serving.summary import LoadCurve
+from inferplan.units import significant
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TIMES = (("ttft_s", "TTFT", BLUE), ("tpot_s", "TPOT", GREEN), ("itl_max_s", "longest gap", ORANGE), ("e2e_s", "end to end", VERMILION))
+BINS = 400
+SLO_TIMES = {"ttft": BLUE, "tpot": GREEN, "itl": ORANGE, "e2e": VERMILION}
+
+
+def plot_served(served: Served, slo: Slo | None = None, *, ax: Axes | None = None) -> Axes:
+    """A run in three panels: times as cumulative distributions, requests over time, cache over time; returns the first."""
+    with canvas(ax) as ax:
+        figure: Any = ax.figure
+        if served.series:
+            ax, requests, cache = _thirds(ax)
+            _timeline(requests, cache, served)
+        title(ax, f"{served.done.sum():,} requests under {served.schedule.scheduler}" + (", interrupted" if served.partial else ""))
+        plot_times(served, slo, ax=ax)
+        settled(figure.axes[0])
+        return ax
+
+
+def _thirds(ax: Axes) -> tuple[Axes, Axes, Axes]:
+    """Three panels of a figure, one above the other, the lower two with a common axis of time."""
+    figure: Any = ax.figure
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, 2.2 * height)
+    grid = figure.add_gridspec(3, 1, height_ratios=(1.3, 1, 1))
+    ax.set_subplotspec(grid[0])
+    middle = figure.add_subplot(grid[1])
+    return ax, middle, figure.add_subplot(grid[2], sharex=middle)
+
+
+def plot_times(served: Served, slo: Slo | None = None, *, ax: Axes | None = None) -> Axes:
+    """The share of requests within a time, for each kind of time, and the limits that were stated."""
+    with canvas(ax) as ax:
+        least, most = np.inf, 0.0
+        for name, label, colour in TIMES:
+            values = np.sort(getattr(served, name)[served.done])
+            values = values[np.isfinite(values) & (values > 0)]
+            if not values.size:
+                continue
+            share = np.arange(1, values.size + 1) / values.size
+            ax.step(values, share, where="post", color=colour, label=f"{label}, p50 {_time(values, 0.5)}, p99 {_time(values, 0.99)}")
+            least, most = min(least, values[max(0, int(values.size * 0.001))]), max(most, values[-1])
+        for name, limit in slo.limits if slo else ():
+            ax.axvline(limit, color=SLO_TIMES[name], lw=0.8, ls=(0, (3, 1.5)), gid="limit")
+        low, high = (least / 1.5, most * 1.5) if most else (1e-3, 1.0)
+        ax.set(xscale="log", xlim=(low, high), ylim=(0, 1.02), ylabel="share of requests")
+        unit_axis(ax.xaxis, "time", "s", (low, high))
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2, fontsize=SMALL)
+        return ax
+
+
+def _time(values: Any, q: float) -> str:
+    from inferplan.units import show
+
+    return show(float(np.quantile(values, q)), "s")
+
+
+def _timeline(requests: Axes, cache: Axes, served: Served) -> None:
+    """Requests that run and wait, and tokens in cache, of all replicas, over time."""
+    end = max(float(s.t_s[-1]) for s in served.series if s.t_s.size)
+    t = np.linspace(0, end, BINS)
+    running, waiting, tokens = np.zeros(BINS), np.zeros(BINS), np.zeros(BINS)
+    for place, s in enumerate(served.series):
+        row = np.maximum(np.searchsorted(s.t_s, t, side="right") - 1, 0)
+        running += s.running[row]
+        tokens += s.kv_tokens[row]
+        waiting += waiting_at(served, t, s.running[row], place)
+    requests.fill_between(t, running, color=BLUE, alpha=0.35, lw=0, label="running")
+    requests.plot(t, waiting, color=VERMILION, lw=0.9, label="waiting")
+    requests.set(ylabel="requests", ylim=(0, None), xlim=(0, end))
+    requests.legend(loc="best", fontsize=SMALL)
+    requests.tick_params(labelbottom=False)
+    limit = served.schedule.kv_tokens * len(served.series)
+    cache.fill_between(t, tokens, color=GREEN, alpha=0.35, lw=0)
+    top = 1.12 * max(limit if limit < 1e11 else 0.0, float(tokens.max()), 1.0)
+    if limit < 1e11:
+        cache.axhline(limit, color=DARK, lw=0.8, gid="limit")
+        style: Any = {"textcoords": "offset points", "ha": "right", "va": "bottom", "fontsize": SMALL, "color": DARK}
+        cache.annotate(f"cache of {limit:,} tokens", (end, limit), (-2, 1.5), **style)
+    cache.set(ylim=(0, top), xlim=(0, end))
+    unit_axis(cache.xaxis, "time", "s", (0, end))
+    unit_axis(cache.yaxis, "tokens in cache", "", (0, top))
+
+
+def plot_curve(found: LoadCurve, *, ax: Axes | None = None) -> Axes:
+    """Latency against the rate of requests: mean and p99 of TTFT, TPOT and end to end, with the knee and the largest rate within limits."""
+    with canvas(ax) as ax:
+        rates = np.array([r for r, _ in found.points])
+        every = []
+        for name, label, colour in (TIMES[0], TIMES[1], TIMES[3]):
+            for key, style in (("mean", "-"), ("p99", (0, (3, 1.5)))):
+                y = np.array([np.nan if s[name][key] is None else s[name][key] for _, s in found.points], dtype=float)
+                ax.plot(rates, y, color=colour, ls=style, marker="o" if key == "mean" else None, ms=2.2, lw=1.0, label=f"{label}, {key}")
+                every.append(y)
+        low, high = float(np.nanmin(every)) / 1.5, float(np.nanmax(every)) * 1.5
+        for name, limit in found.slo.limits if found.slo else ():
+            ax.axhline(limit, color=SLO_TIMES[name], lw=0.6, ls=":", gid="limit")
+        marks = ((found.largest_per_s, DARK, "largest within limits"), (found.knee_per_s, LIGHT, "knee"))
+        for rate, colour, text in marks:
+            if rate is not None and np.isfinite(rate):
+                ax.axvline(rate, color=colour, lw=1.0, label=f"{text} {significant(rate)}/s")
+        ax.set(yscale="log", ylim=(low, high), xlim=(0, float(rates.max()) * 1.03), xlabel="offered load, requests/s")
+        title(ax, "Latency against offered load")
+        unit_axis(ax.yaxis, "time", "s", (low, high))
+        ax.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=SMALL)
+        return ax

@@ -1,0 +1,1 @@
+"""Slow and plain versions of what the package does quickly, to check it."""
