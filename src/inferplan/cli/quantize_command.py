@@ -1,0 +1,83 @@
+"""`inferplan quantize`: what formats of weights and cache save and cost. Does no arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from inferplan.cli import options as o
+from inferplan.errors import SpecError
+
+if TYPE_CHECKING:
+    from inferplan.deployment import Estimate
+    from inferplan.quantization.answer import Quantized
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+@o.asks
+def quantize(
+    asked: o.Asked,
+    formats: Annotated[
+        str | None, typer.Option("--formats", help="Formats of the weights, with commas: bf16, fp8, int8, awq, gptq, nvfp4, q4_k_m ...")
+    ] = None,
+    kv: Annotated[str | None, typer.Option("--kv", help="Formats of the KV cache, with commas: bf16, fp8, int8, int4 ...")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON, in base units.")] = False,
+    csv: Annotated[str | None, typer.Option("--csv", help="Write a row per part, format and batch to FILE.")] = None,
+    plot: Annotated[
+        str | None, typer.Option("--plot", help="Draw memory, latency and capacity by format into FILE, a PNG, SVG or PDF.")
+    ] = None,
+) -> int:
+    """What formats of weights and cache save and cost: bytes, speed, room, money. --gpu takes several, with commas."""
+    for name, value in (("--dtype", asked.dtype), ("--kv-dtype", asked.kv_dtype)):
+        if value != "auto":
+            raise SpecError("is of no account here: say --formats and --kv", field=name, value=value)
+    if plot:
+        from inferplan.report.canvas import ending
+
+        ending(plot)
+    return _shown(_found(asked, formats, kv), asked, as_json, csv, plot)
+
+
+def _found(asked: o.Asked, formats: str | None, kv: str | None) -> list[Quantized]:
+    from inferplan.quantization.answer import quantized
+    from inferplan.quantization.support import usual
+    from inferplan.specs.engine import Engine
+
+    weights, caches = usual(Engine.find(asked.engine))
+
+    def answer(gpu: str) -> Quantized:
+        def run(weights: str, cache: str) -> Estimate:
+            return replace(asked, gpu=gpu, dtype=weights, kv_dtype=cache).estimate()
+
+        try:
+            return quantized(run, o.listed(weights if formats is None else formats), o.listed(caches if kv is None else kv))
+        except SpecError as e:
+            raise SpecError(e.rule, file=e.file, field=f"--{e.field}", value=e.value) if e.field in ("formats", "kv") else e from None
+
+    gpus = o.listed(asked.gpu)
+    if len(set(gpus)) < len(gpus):
+        raise SpecError("names a part twice", field="--gpu", value=asked.gpu)
+    return [answer(gpu) for gpu in gpus]
+
+
+def _shown(found: list[Quantized], asked: o.Asked, as_json: bool, csv: str | None, plot: str | None) -> int:
+    from inferplan.report import files
+    from inferplan.report.quantization import ROW, record, rows, show_quantization
+    from inferplan.report.screen import console
+
+    if plot:
+        from inferplan.report.canvas import write_picture
+        from inferplan.report.quantization_plots import plot_quantization
+
+        write_picture(plot_quantization(found), plot)
+    if csv:
+        files.write_text(csv, files.csv_text(rows(found), ROW))
+    if as_json:
+        typer.echo(files.json_text(record(found)))
+    else:
+        show_quantization(found, console(), asked_model=asked.model, asked_gpus=o.listed(asked.gpu))
+    return 0 if any(option.fits for q in found for option in q.options) else 1
