@@ -7,7 +7,7 @@ from inferplan import names
 from inferplan.deployment import estimate
 from inferplan.engine.operators import operators
 from inferplan.engine.segment import Segment
-from inferplan.engine.step import Setting, Step, decode, prefill
+from inferplan.engine.step import Setting, Step, chunked, decode, prefill
 from inferplan.errors import SpecError, Unsupported
 from inferplan.memory.capacity import capacity
 from inferplan.ops.moe import distinct_experts, popularity, touched_experts
@@ -51,6 +51,8 @@ def test_a_single_token_is_on_every_context_rank() -> None:
     one, two = (decode(LLAMA, H100, BF16, context=5000, batch=3, setting=setting(tp=8, cp=cp)) for cp in (1, 2))
     assert float(two.kv_bytes) == pytest.approx(float(one.kv_bytes) / 2, rel=1e-12)
     assert float(two.weight_bytes) == pytest.approx(float(one.weight_bytes), rel=1e-12)
+    scores = [sum(float(op.flops) for op in step.ops if op.name.endswith("scores")) for step in (one, two)]
+    assert scores[1] == pytest.approx(scores[0] / 2, rel=1e-12)
     assert wires(two, "context.reduce") == [("all_reduce", 2 * 3 * 64 * 128 / 8, 2, 80)]
     assert not wires(two, "context.gather")
 
@@ -83,19 +85,41 @@ def test_splits_of_context_broadcast() -> None:
             assert np.broadcast_to(whole.floor_s, (5, 3))[i, j] == pytest.approx(float(one.floor_s), rel=1e-12)
 
 
+def test_context_parallelism_is_refused_where_it_is_not_counted() -> None:
+    for name in ("mamba-2.8b", "bert-base"):
+        with pytest.raises(Unsupported, match="decoders of attention alone"):
+            estimate(names.model(name), H100, BF16, parallel=Parallel(cp=2))
+    with pytest.raises(Unsupported, match="does not deal out"):
+        capacity(LLAMA, H100, BF16, Parallel(tp=2, dcp=2), "tgi", max_model_len=4096)
+
+
 def test_dcp_must_divide_tp() -> None:
     with pytest.raises(SpecError, match="must divide tp"):
         estimate(LLAMA, H100, BF16, parallel=Parallel(tp=4, dcp=3))
 
 
 def test_a_pipeline_fills_with_microbatches() -> None:
-    """One prompt gains nothing from stages; of 8 steps through 4 stages it takes (8 + 3) / (8 x 4) of the time."""
+    """One prompt gains nothing from stages; of 8 steps through 4 stages each takes its own time, 11 / 4 of it in all."""
     one = estimate(LLAMA, H100, BF16, parallel=Parallel(tp=2, pp=4), input_tokens=1000)
     assert one.microbatches == 1
     assert one.ttft_s == pytest.approx(float(one.prefill.time_s), rel=1e-12)
     many = estimate(LLAMA, H100, BF16, parallel=Parallel(tp=2, pp=4), input_tokens=8192, batch=8, max_num_batched_tokens=8192)
     assert many.microbatches == 8
-    assert many.ttft_s == pytest.approx(float(many.prefill.time_s) * 11 / 32, rel=1e-12)
+    step = prefill(LLAMA, H100, BF16, input_tokens=8192, setting=many.setting)
+    assert many.ttft_s == pytest.approx(float(step.time_s) * 11 / 4, rel=1e-12)
+    assert many.floor_ttft_s == pytest.approx(float(many.prefill.floor_s) / 4, rel=1e-12)
+
+
+def test_prompts_take_the_steps_of_the_engine() -> None:
+    """Small steps read the weights again and again; a prompt longer than a step is done in chunks over what is already there."""
+    small, large = (estimate(LLAMA, H100, BF16, parallel=Parallel(tp=4), batch=16, max_num_batched_tokens=n) for n in (512, 16384))
+    assert (small.microbatches, large.microbatches) == (32, 1)
+    assert small.ttft_s > large.ttft_s
+    assert small.floor_ttft_s == large.floor_ttft_s
+    long = estimate(LLAMA, H100, BF16, parallel=Parallel(tp=4), input_tokens=32768, max_num_batched_tokens=8192)
+    chunks = [chunked(LLAMA, H100, BF16, chunk=8192, cached=n * 8192, setting=long.setting).time_s for n in range(3)]
+    last = prefill(LLAMA, H100, BF16, input_tokens=32768, cached=24576, setting=long.setting).time_s
+    assert long.ttft_s == pytest.approx(float(sum(chunks) + last), rel=1e-12)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
@@ -138,6 +162,10 @@ def test_uneven_experts_change_the_estimate_but_not_the_work() -> None:
     assert np.all(uneven.decode.floor_s == plain.decode.floor_s)
     with pytest.raises(SpecError, match="imbalance"):
         estimate(MIXTRAL, H100, BF16, expert_imbalance=0.5)
+    with pytest.raises(SpecError, match="between 1 and the 4 expert ranks"):
+        estimate(MIXTRAL, H100, BF16, parallel=Parallel(dp=4, ep=4), expert_imbalance=5)
+    with pytest.raises(SpecError, match="has no experts"):
+        estimate(LLAMA, H100, BF16, expert_skew=0.5)
 
 
 def clip_large_flops(patches: int, tokens: int) -> float:
@@ -151,8 +179,8 @@ def test_the_vision_tower_is_counted_with_the_prompt() -> None:
     llava = names.model("llava-1.5-7b")
     assert llava.sight is not None
     assert llava.sight.patches == 576
-    e = estimate(llava, H100, BF16, images=2, batch=3)
-    plain = estimate(llava, H100, BF16, batch=3)
+    e = estimate(llava, H100, BF16, images=2, batch=3, input_tokens=1500)
+    plain = estimate(llava, H100, BF16, batch=3, input_tokens=1500)
     seen = sum(float(op.flops) for op in e.prefill.ops if op.part == "vision")
     assert seen == pytest.approx(6 * clip_large_flops(576, 576), rel=1e-12)
     assert float(e.prefill.flops) - float(plain.prefill.flops) == pytest.approx(seen, rel=1e-9)
@@ -179,7 +207,18 @@ def test_windowed_patches_attend_to_their_window() -> None:
     assert scores == {"vision.window.scores": 28 * each * 64, "vision.full.scores": 4 * each * 1024}
 
 
+def test_images_come_with_new_tokens_whatever_is_cached() -> None:
+    llava = names.model("llava-1.5-7b")
+    warm, cold = (estimate(llava, H100, BF16, images=1, input_tokens=1000, cached=n) for n in (100, 0))
+    seen = [sum(float(op.flops) for op in e.prefill.ops if op.part == "vision") for e in (warm, cold)]
+    assert seen[0] == seen[1] > 0
+
+
 def test_images_need_a_tower_and_a_size() -> None:
+    with pytest.raises(SpecError, match="are 1,152 tokens"):
+        estimate(names.model("llava-1.5-7b"), H100, BF16, images=2, input_tokens=1000)
+    with pytest.raises(SpecError, match="must be 576"):
+        estimate(names.model("llava-1.5-7b"), H100, BF16, images=1, image_patches=7)
     with pytest.raises(Unsupported, match="no vision tower"):
         estimate(LLAMA, H100, BF16, images=1)
     with pytest.raises(SpecError, match="images of any size"):

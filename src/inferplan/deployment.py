@@ -21,6 +21,7 @@ from inferplan.roofline.pipeline import pipelined_s
 from inferplan.specs.counts import Counts, counts
 from inferplan.specs.engine import Engine
 from inferplan.specs.hardware import Accelerator, Price, prices
+from inferplan.specs.mixers import Attention, LatentAttention
 from inferplan.specs.model import Model
 from inferplan.specs.offload import Offload
 from inferplan.specs.parallel import ONE, Parallel
@@ -100,6 +101,7 @@ class Estimate:
     capacity: Capacity
     prefill: Step
     decode: Step
+    prefill_step: Step
     utilization: float | None = None
     max_num_batched_tokens: int | None = None
 
@@ -115,18 +117,23 @@ class Estimate:
 
     @property
     def ttft_s(self) -> float:
-        """Time to first token of the batch: all prompts in one pass, or in microbatches where pipeline stages work on them in turn."""
-        return float(np.asarray(pipelined_s(self.prefill.time_s, self.microbatches, self.setting.parallel.pp)))
+        """Time until the prompts of the batch are done: the engine's steps of prefill, one after the other or through pipeline stages."""
+        return float(np.mean(self.prefill_step.time_s) * times_of_step(self.microbatches, self.setting.parallel.pp))
 
     @property
     def floor_ttft_s(self) -> float:
-        """Its floor."""
-        return float(np.asarray(pipelined_s(self.prefill.floor_s, self.microbatches, self.setting.parallel.pp)))
+        """Its floor: all prompts in one pass, at best spread over the stages."""
+        return float(np.asarray(self.prefill.floor_s / self.setting.parallel.pp))
 
     @property
     def microbatches(self) -> float:
         """Steps in which the engine takes the prompts up."""
-        return float(steps_of(self, self.load.batch))
+        return float(steps_of(self.load, self.load.batch, self.step_tokens))
+
+    @property
+    def step_tokens(self) -> float:
+        """Tokens that the engine takes into one step of prefill; 0 for no limit."""
+        return float(np.asarray(self.capacity.launch.max_num_batched_tokens))
 
     @property
     def tpot_s(self) -> float:
@@ -244,7 +251,7 @@ def estimate(
     Raises SpecError for a load or split outside its range, Unsupported where the part lacks a number that is needed.
     """
     load = Load(input_tokens, output_tokens if model.generates else 1, batch, cached, context, images).checked()
-    load = replace(load, patches=_patches(model, images, image_patches)).checked()
+    load = replace(load, patches=_patches(model, load, image_patches)).checked()
     _check_formats(model, precision)
     split = parallel.checked()
     calibration = Efficiency.load(efficiency) if isinstance(efficiency, str) else efficiency
@@ -253,7 +260,9 @@ def estimate(
         model, precision, found, split, gpu_layers=gpu_layers, cpu_experts=cpu_experts, cpu_offload_bytes=cpu_offload_bytes,
         host_named=host is not None,
     )  # fmt: skip
-    _check_host(offload, host, split, found)
+    _check_host(offload, host, split, found, asked=gpu_layers is not None or cpu_experts > 0 or cpu_offload_bytes > 0)
+    _check_splits(model, split, expert_skew, expert_imbalance)
+    _check_limits(max_num_batched_tokens=max_num_batched_tokens, max_num_seqs=max_num_seqs, max_model_len=max_model_len)
     setting = Setting(split, calibration, found.name, network, offload, host, overlap, expert_skew, expert_imbalance).checked()
     held = capacity(
         model, hardware, precision, split, found, max_model_len=max_model_len or load.tokens, utilization=utilization,
@@ -269,9 +278,17 @@ def estimate(
         capacity=held,
         prefill=first_pass(model, hardware, precision, load, batch, setting),
         decode=decode(model, hardware, precision, context=load.contexts, batch=in_flight(batch, split), setting=setting),
+        prefill_step=first_step(model, hardware, precision, load, batch, setting, float(np.asarray(held.launch.max_num_batched_tokens))),
         utilization=utilization,
         max_num_batched_tokens=max_num_batched_tokens,
     )
+
+
+def first_step(
+    model: Model, hardware: Accelerator, precision: Precision, load: Load, batch: Numeric, setting: Setting, limit: float
+) -> Step:
+    """One step of the prefill of `batch` prompts, where a step takes `limit` tokens."""
+    return step(model, hardware, precision, step_segment(load, batch, limit), setting=setting)
 
 
 def first_pass(model: Model, hardware: Accelerator, precision: Precision, load: Load, batch: Numeric, setting: Setting) -> Step:
@@ -280,23 +297,33 @@ def first_pass(model: Model, hardware: Accelerator, precision: Precision, load: 
     return step(model, hardware, precision, segment, setting=setting)
 
 
-def _patches(model: Model, images: int, given: int | None) -> int:
+def _patches(model: Model, load: Load, given: int | None) -> int:
     """Positions of one image: given, or those of the model's own image size. Raises where there is no tower, or neither is known."""
-    if not images:
+    if not load.images:
+        if given is not None:
+            raise SpecError("says nothing without images", field="image_patches", value=given)
         return 0
-    if model.sight is None:
+    tower = model.sight
+    if tower is None:
         raise Unsupported(f"{model.title} has no vision tower, so it takes no images")
-    found = given if given is not None else model.sight.patches
+    if tower.patches is not None and given not in (None, tower.patches):
+        raise SpecError(f"must be {tower.patches:,}, the size of an image that {model.title} takes", field="image_patches", value=given)
+    least = load.images * (tower.tokens or 1)
+    if load.input_tokens - load.cached < least:
+        raise SpecError(f"are {least:,} tokens, more than the new input tokens", field="images", value=load.images)
+    found = tower.patches if given is None else given
     if found is None:
         raise SpecError(f"must be given, since {model.title} takes images of any size", field="image_patches")
     return found
 
 
-def _check_host(offload: Offload, host: Accelerator | None, parallel: Parallel, engine: Engine) -> None:
-    """Raises SpecError where the host must be named, Unsupported where a split and a computing host do not go together."""
-    if host is not None and not offload.any:
+def _check_host(offload: Offload, host: Accelerator | None, parallel: Parallel, engine: Engine, *, asked: bool) -> None:
+    """Raises SpecError where the host must be named or is none, Unsupported where a split and a computing host do not go together."""
+    if host is not None and not asked:
         raise SpecError("says nothing while no layer, no expert and no weight is offloaded", field="host", value=host.name)
-    if not offload.computed:
+    if host is not None and not host.is_cpu:
+        raise SpecError("must be a processor of a host, such as ryzen-9950x or epyc-9654", field="host", value=host.name)
+    if not offload.computed or not offload.any:
         return
     if host is None:
         raise SpecError(f"must name the host's processor, which computes under {engine.title}, such as ryzen-9950x", field="host")
@@ -304,12 +331,56 @@ def _check_host(offload: Offload, host: Accelerator | None, parallel: Parallel, 
         raise Unsupported(f"layers computed by the host go with pipeline stages only ({engine.title})")
 
 
-def steps_of(e: Estimate, batch: Numeric) -> Numeric:
-    """Steps of prefill that so many prompts take: new tokens over those of a step, or one prompt at a time without such a limit."""
-    limit = float(np.asarray(e.capacity.launch.max_num_batched_tokens))
-    new = e.load.input_tokens - e.load.cached
-    steps: Numeric = np.ceil(np.asarray(batch) * new / limit) if limit > 0 else np.asarray(batch, dtype=float)
-    return steps
+def _check_limits(**limits: int | None) -> None:
+    """Raises SpecError for a limit of the engine outside its range."""
+    for name, value in limits.items():
+        if value is not None and not 1 <= value <= MAX_TOKENS:
+            raise SpecError(f"must lie between 1 and {MAX_TOKENS:,}", field=name, value=value)
+
+
+def _check_splits(model: Model, parallel: Parallel, skew: float, imbalance: float) -> None:
+    """Raises where a split or an unevenness asks for what the model does not have."""
+    routed = any(block.experts for block in model.blocks.values())
+    if (skew or imbalance != 1) and not routed:
+        raise SpecError(f"says nothing of {model.title}, which has no experts", field="expert_skew" if skew else "expert_imbalance")
+    if not 1 <= imbalance <= max(1, int(np.max(parallel.ep))):
+        raise SpecError(f"must lie between 1 and the {int(np.max(parallel.ep))} expert ranks", field="expert_imbalance", value=imbalance)
+    plain = all(isinstance(m, (Attention, LatentAttention)) and m.cached for block in model.blocks.values() for m in block.mixers)
+    if np.any(np.asarray(parallel.cp) > 1) and not plain:
+        raise Unsupported(f"context parallelism is counted for decoders of attention alone, and {model.title} is none")
+
+
+def steps_of(load: Load, batch: Numeric, limit: float) -> Numeric:
+    """Steps of prefill that so many prompts take where a step takes `limit` tokens; a longer prompt takes steps of its own.
+
+    >>> float(steps_of(Load(1000), 20, 8192)), float(steps_of(Load(20000), 2, 8192))
+    (3.0, 6.0)
+    """
+    new = load.input_tokens - load.cached
+    if limit <= 0:
+        return 0.0 * np.asarray(batch, dtype=float) + 1.0
+    if new > limit:
+        steps: Numeric = np.asarray(batch, dtype=float) * np.ceil(new / limit)
+        return steps
+    return np.ceil(np.asarray(batch, dtype=float) * new / limit)
+
+
+def step_segment(load: Load, batch: Numeric, limit: float) -> Segment:
+    """One step of prefill: a share of the prompts, or for prompts longer than a step an array over their chunks."""
+    new, steps = load.input_tokens - load.cached, steps_of(load, batch, limit)
+    if limit <= 0 or new <= limit:
+        return Segment(np.asarray(batch, dtype=float) / steps, new, load.cached, images=load.images, patches=load.patches)
+    chunks = int(np.ceil(new / limit))
+    at = np.unique(np.linspace(0, chunks - 1, min(chunks, POINTS)).round())
+    ends, first = np.where(at == chunks - 1, 1.0, 0.0), np.where(at == 0, 1.0, 0.0)
+    taken = np.minimum(limit, new - at * limit)
+    return Segment(1.0, taken, load.cached + at * limit, logits=ends, images=load.images * first, patches=load.patches)
+
+
+def times_of_step(steps: Numeric, stages: Numeric) -> Numeric:
+    """How many times the duration of one step all of them take through the stages of a pipeline."""
+    found: Numeric = steps * pipelined_s(1.0, steps, stages)
+    return found
 
 
 def slots(engine: Engine, batch: int) -> int | None:
@@ -355,8 +426,9 @@ def batches(e: Estimate, sizes: np.ndarray | None = None) -> Batches:
     batch = 2.0 ** np.arange(0, np.floor(np.log2(most)) + 1) if sizes is None else np.asarray(sizes, dtype=float)
     middle = float(np.mean(load.contexts))
     run = decode(e.model, e.hardware, e.precision, context=middle, batch=in_flight(batch, setting.parallel), setting=setting)
-    first = first_pass(e.model, e.hardware, e.precision, load, batch, setting)
-    ttft = pipelined_s(first.time_s, steps_of(e, batch), setting.parallel.pp)
+    first = first_step(e.model, e.hardware, e.precision, load, batch, setting, e.step_tokens)
+    each = first.time_s if load.input_tokens - load.cached <= e.step_tokens or e.step_tokens <= 0 else np.mean(first.time_s)
+    ttft = each * times_of_step(steps_of(load, batch, e.step_tokens), setting.parallel.pp)
     wide = [np.broadcast_to(np.asarray(x, dtype=float), batch.shape) for x in (ttft, run.time_s, run.floor_s, run.mfu, run.mbu)]
     return Batches(batch, *wide)
 
@@ -431,10 +503,11 @@ def _candidates(e: Estimate) -> Iterator[tuple[str, Callable[[], Capacity]]]:
         yield f"KV cache in {kv}", partial(_with_kv, held, e.precision, kv)
     for weights in ("fp8", "w4a16"):
         yield f"weights in {weights}", partial(held, precision=replaced(e.precision, weights))
-    if (not c.offload.any or c.offload.computed) and (offloaded := _offloaded(e, held)) is not None:
+    if (not c.offload.any or c.offload.layers) and np.all(c.even) and (offloaded := _offloaded(e, held)) is not None:
         yield offloaded
-    for times in () if c.offload.computed else (2, 4, 8):
-        wider = replace(e.setting.parallel, tp=e.setting.parallel.tp * times)
+    tp = e.setting.parallel.tp
+    for ways in () if c.offload.computed else (1, 2, 4, 8) if not np.all(c.even) else (2 * tp, 4 * tp, 8 * tp):
+        wider = replace(e.setting.parallel, tp=ways)
         yield f"tensor parallel over {int(np.asarray(wider.tp))} devices", partial(held, parallel=wider)
     for name in LARGER:
         other = Accelerator.find(name)
@@ -450,7 +523,7 @@ def _offloaded(e: Estimate, held: Callable[..., Capacity]) -> tuple[str, Callabl
         while below < above:
             middle = (below + above + 1) // 2
             below, above = (middle, above) if _holds(e, held(offload=_keeping(e, middle))) else (below, middle - 1)
-        return f"at most {below:,} layers on the device (--gpu-layers {below})", partial(held, offload=_keeping(e, below))
+        return f"at most {below:,} layers on the device (--gpu-layers {below} --host ...)", partial(held, offload=_keeping(e, below))
     if how != "streamed" or int(np.asarray(e.setting.parallel.pp)) > 1:
         return None
     c = e.capacity

@@ -1,6 +1,7 @@
 """Case files: one row per measured quantity (long form) or per run with a column per quantity (wide form). Knows no prediction.
 
-Columns that are not known are kept and can be grouped by. `model` may be a path relative to the case file.
+Columns that are not known are kept and can be grouped by. `model` may be a path relative to the case file. What a benchmark printed as
+its result is read as if it were such a file.
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from inferplan.errors import SpecError
+from inferplan.readers.benchmarks import result_rows
 from inferplan.specs.document import read_text
 
 MAX_CASE_BYTES = 256 * 1024 * 1024
@@ -72,21 +74,49 @@ class Case:
         """A column's text, None where absent or blank."""
         return self.row.get(column) or None
 
+    def number(self, column: str, low: float, high: float) -> float | None:
+        """A column's number, None where absent or blank; raises SpecError for what is none, or lies outside."""
+        text = self.text(column)
+        if text is None:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            raise SpecError("must be a number", field=column, value=text) from None
+        if not low <= value <= high:
+            raise SpecError(f"must lie between {low:,g} and {high:,g}", field=column, value=text)
+        return value
 
-def read_cases(path: str | Path) -> tuple[list[Case], list[str]]:
-    """The cases of a file and its own columns, in order.
+    def count(self, column: str, low: int, high: int) -> int | None:
+        """A column's number to the nearest whole one: benchmarks print tokens as means."""
+        value = self.number(column, low, high)
+        return None if value is None else round(value)
 
-    Raises SpecError for a file that is not a CSV with a `model` column and at least one known quantity.
+
+def read_cases(path: str | Path, told: Mapping[str, str] | None = None) -> tuple[list[Case], list[str]]:
+    """The cases of a file and its own columns, in order; what is `told` of a column goes before what the file says, in every row.
+
+    Raises SpecError for a file that is neither the result of a known benchmark nor a CSV with a `model` column and at least one known
+    quantity.
     """
     place = Path(path)
     try:
-        return _read(place)
+        return _read(place, dict(told or {}))
     except csv.Error as e:
         raise SpecError(f"is not a CSV file that can be read: {e}", file=place) from None
 
 
-def _read(place: Path) -> tuple[list[Case], list[str]]:
+def _read(place: Path, told: dict[str, str]) -> tuple[list[Case], list[str]]:
     text = read_text(place, limit=MAX_CASE_BYTES)
+    if (rows := result_rows(text, file=place)) is not None:
+        columns = list(dict.fromkeys([*(c for row in rows for c in row), *told]))
+        wide = [q for q in QUANTITIES if q in columns]
+        whole: list[dict[str, Any]] = [{**dict.fromkeys(columns, ""), **row} for row in rows]
+        return [case for number, row in enumerate(whole, start=1) for case in _of_row(row, number, wide, place, told)], columns
+    return _read_table(text, place, told)
+
+
+def _read_table(text: str, place: Path, told: dict[str, str]) -> tuple[list[Case], list[str]]:
     if (at := text.find("\0")) >= 0:
         line = text.count("\n", 0, at) + 1
         raise SpecError("holds a NUL byte, which no CSV file has", file=place, field=f"line {line}")
@@ -95,21 +125,22 @@ def _read(place: Path) -> tuple[list[Case], list[str]]:
     columns = [c for c in table.fieldnames or [] if c]
     if len(set(columns)) != len(columns):
         raise SpecError("stands twice among the columns", file=place, field=next(c for c in columns if columns.count(c) > 1))
-    if "model" not in columns:
+    if "model" not in columns and "model" not in told:
         raise SpecError("has no column 'model'", file=place)
     long = {"quantity", "value"} <= set(columns)
     wide = [q for q in QUANTITIES if q in columns]
     if not long and not wide:
         raise SpecError("has neither columns 'quantity' and 'value' nor a column named by a quantity", file=place)
-    return [case for number, row in enumerate(table, start=2) for case in _of_row(row, number, long, wide, place)], columns
+    cases = [case for number, row in enumerate(table, start=2) for case in _of_row(row, number, wide, place, told)]
+    return cases, [*columns, *(c for c in told if c not in columns)]
 
 
-def _of_row(row: dict[str, Any], line: int, long: bool, wide: list[str], place: Path) -> Iterator[Case]:
+def _of_row(row: dict[str, Any], line: int, wide: list[str], place: Path, told: dict[str, str]) -> Iterator[Case]:
     if "_more" in row:
         raise SpecError("has more cells than columns", file=place, field=f"line {line}")
-    cells = {k: (v or "").strip() for k, v in row.items()}
+    cells = {k: (v or "").strip() for k, v in row.items()} | told
     name = cells.get("case") or str(line - 1)
-    if long and cells["quantity"]:
+    if "value" in cells and cells.get("quantity"):
         yield Case(name, cells["quantity"], _number(cells, "value", line, place) * _scale(cells, line, place), cells, place.parent)
     for quantity in wide:
         if cells[quantity]:

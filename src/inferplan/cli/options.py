@@ -148,7 +148,7 @@ class Asked:
         from inferplan import units
 
         try:
-            return units.parse(self.cpu_offload, "B") if self.cpu_offload else 0.0
+            return units.parse(self.cpu_offload, "B") if self.cpu_offload is not None else 0.0
         except SpecError as e:
             raise SpecError(e.rule, field="--cpu-offload", value=e.value) from None
 
@@ -170,7 +170,7 @@ class Asked:
         if self.gpus is None:
             return Parallel(self.tp or 1, self.pp, self.dp, self.ep, self.dcp, self.cp)
         others = self.pp * self.dp * self.cp
-        tp = self.tp or self.gpus // others
+        tp = self.tp or max(1, self.gpus // others)
         if tp * others != self.gpus:
             ways = f"tp x pp x dp x cp = {tp} x {self.pp} x {self.dp} x {self.cp}"
             raise SpecError(f"does not equal {ways}", field="--gpus", value=self.gpus)

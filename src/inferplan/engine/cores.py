@@ -44,7 +44,7 @@ def pairs_of(run: Pass, window: Numeric, chunk: int | None = None, *, causal: bo
             return s.sequences * chunk_pairs(s.new, s.past, chunk)
         return s.sequences * (causal_pairs(s.new, s.past) if endless else window_pairs(s.new, s.past, window))
 
-    return run.spread(pairs)
+    return run.local(pairs) / run.parallel.cp
 
 
 def traffic(run: Pass, entry: CacheEntry, ways: Numeric = 1.0) -> Numeric:

@@ -61,16 +61,23 @@ def _indexes(model: Model, name: str) -> np.ndarray:
 
 
 def places(op: Op, count: int, indexes: np.ndarray, offload: Offload) -> list[Op]:
-    """One layer's operator over all `count` layers, those whose weights lie in host memory apart.
+    """One layer's operator over all `count` layers, those that lie in host memory apart."""
+    return [
+        replace(op, name=f"{op.name}@host", hosted=True).times(layers) if hosted else op.times(layers)
+        for layers, hosted in placements(op, count, indexes, offload)
+    ]
+
+
+def placements(op: Op, count: int, indexes: np.ndarray, offload: Offload) -> list[tuple[float, bool]]:
+    """In how many layers an operator lies on the device and in how many on the host (True); only the one or the other where none is left.
 
     What has no weights stays on the device unless the host computes.
     """
     if not offload.any or op.kind == "collective" or not (offload.computed or np.any(op.weight_bytes)):
-        return [op.times(count)]
+        return [(count, False)]
     whole, routed = offload.of_layers(indexes)
     away = whole + (routed if op.kind == "experts" else 0.0)
-    found = [op.times(_whole(count - away))] if count > away else []
-    return found + ([replace(op, name=f"{op.name}@host", hosted=True).times(_whole(away))] if away else [])
+    return [(_whole(n), hosted) for n, hosted in ((count - away, False), (away, True)) if n > 0]
 
 
 def _whole(count: float) -> float:

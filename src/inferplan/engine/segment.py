@@ -18,7 +18,7 @@ class Segment:
     memory
         tokens of an encoder's output that cross attention looks at, where the model does not fix it.
     images, patches
-        images that a sequence brings when it opens, and positions of each in the vision tower.
+        images that a sequence brings with this pass, and positions of each in the vision tower.
     """
 
     sequences: Numeric

@@ -1,8 +1,7 @@
 """One pass on a deployment: its operators, their bytes and FLOPs, and the floor that the part's roofs allow. Knows no engine's memory.
 
 Five faces of one function: prefill, decode, a chunk of a prompt, a mixed batch and a speculative verify differ only in their segments.
-All figures are of the busiest rank; pipeline stages run in turn, so a pass crosses all layers; so do host and device where both
-compute.
+All figures are of the busiest rank; pipeline stages run in turn, so a pass crosses all layers.
 """
 
 from __future__ import annotations
@@ -127,7 +126,7 @@ class Step:
 
     @property
     def streamed(self) -> Numeric:
-        """1 where the device reads what lies in host memory over the link, 0 where the host computes with it."""
+        """1 where the device computes with weights in host memory and reads them over the link, 0 where the host computes."""
         offload = self.setting.offload
         return np.where(np.asarray(self.tokens) >= offload.stream_from, 1.0, 0.0) if offload.computed else 1.0
 
@@ -137,57 +136,46 @@ class Step:
     @property
     def memory_s(self) -> Numeric:
         """Seconds at full bandwidth of the device's memory: its weights, caches and states."""
-        own, away = self._hosted(False), self._hosted(True)
-        moved = total(op.weight_bytes + op.kv_bytes for op in own) + self.streamed * total(op.kv_bytes for op in away)
+        moved = total(op.weight_bytes + op.kv_bytes for op in self._hosted(False))
         return memory_s(moved, self.hardware.bandwidth_bytes_per_s)
 
     @property
     def compute_s(self) -> Numeric:
-        """Seconds at the device's dense peak of each operator's number type."""
+        """Seconds at the device's dense peak of each operator's number type: its own, and those with streamed weights."""
         own = _compute_s(self._hosted(False), self.hardware)
-        away = self._hosted(True)
+        away = [op for op in self._hosted(True) if np.any(op.weight_bytes)]
         return own + self.streamed * _compute_s(away, self.hardware) if away else own
 
     @property
     def link_s(self) -> Numeric:
         """Seconds in which weights in host memory cross the link to the device at its full bandwidth."""
         away = self._hosted(True)
-        if not away:
+        if not away or not np.any(self.streamed):
             return 0.0
-        return self.streamed * memory_s(total(op.weight_bytes for op in away), self._link_bytes_per_s) if np.any(self.streamed) else 0.0
+        return self.streamed * memory_s(total(op.weight_bytes for op in away), self._link_bytes_per_s)
 
     @property
     def _link_bytes_per_s(self) -> float:
-        return host_link(self.hardware, self.setting.host)[1]
+        return host_link(self.hardware, self.setting.host, devices=int(np.max(self.parallel.gpus)))[1]
 
     @property
     def host_s(self) -> Numeric:
-        """Seconds of what the host computes, at the slower of its own two roofs."""
+        """Seconds in which the host's memory gives up what lies in it, whoever computes: weights, and caches of hosted layers."""
         away, host = self._hosted(True), self.setting.host
-        if not away or not self.setting.offload.computed or host is None:
+        if not away or host is None:
             return 0.0
-        moved = memory_s(total(op.weight_bytes + op.kv_bytes for op in away), host.bandwidth_bytes_per_s)
-        return (1 - self.streamed) * roof_s(moved, _compute_s(away, host))
+        return memory_s(total(op.weight_bytes + op.kv_bytes for op in away), host.bandwidth_bytes_per_s)
 
     @cached_property
     def floor_s(self) -> Numeric:
-        """The physical floor of the pass: the slowest roof, perfectly overlapped, exchanges for nothing; host and device work in turn.
+        """The physical floor of the pass: the slowest roof, perfectly overlapped, exchanges for nothing.
 
-        A shared expert can run on the device while the host computes the routed ones, so then it counts for nothing.
+        Where the host may compute, neither the link nor the sum of both sides binds: they can share the work or alternate.
         """
-        found = roof_s(self.memory_s, self.compute_s)
+        own = roof_s(self.memory_s, _compute_s(self._hosted(False), self.hardware) if self.setting.offload.computed else self.compute_s)
         if not self._hosted(True):
-            return found
-        return roof_s(found, self.link_s) + self.host_s - self._beside_s
-
-    @property
-    def _beside_s(self) -> Numeric:
-        """Roof time of what the device can do while the host computes."""
-        shared = [op for op in self._hosted(False) if op.part == "shared_expert"]
-        if not shared or not np.any(self.host_s):
-            return 0.0
-        moved = memory_s(total(op.weight_bytes for op in shared), self.hardware.bandwidth_bytes_per_s)
-        return np.minimum(self.host_s, roof_s(moved, _compute_s(shared, self.hardware)))
+            return own
+        return roof_s(own, self.host_s if self.setting.offload.computed else self.link_s)
 
     def op_s(self, op: Op) -> Numeric:
         """Seconds of one operator over all its layers, its collective left out."""
@@ -203,15 +191,19 @@ class Step:
         return self.setting.efficiency.op_time(op, part, stored=op.stored or None, engine=self.setting.engine)
 
     def _hosted_s(self, op: Op) -> Numeric:
-        """Seconds of an operator whose weights lie in host memory: read over the link as the device computes, or computed there."""
-        name, bandwidth = host_link(self.hardware, self.setting.host) if np.any(self.streamed) else ("", np.inf)
+        """Seconds of an operator that lies in host memory: its weights read over the link as the device computes, or all of it there.
+
+        What has no weights, such as attention over a hosted cache, stays with the host.
+        """
+        host = self.setting.host
+        there = self._on(op, host) if self.setting.offload.computed and host is not None else None
+        if there is not None and not (np.any(op.weight_bytes) and np.any(self.streamed)):
+            return there
+        name, bandwidth = host_link(self.hardware, host, devices=int(np.max(self.parallel.gpus)))
         share = self.setting.efficiency.copy_rate(name).eff
         rest = self._on(replace(op, weight_bytes=0.0 * op.weight_bytes), self.hardware)
         streamed: Numeric = np.maximum(rest, op.weight_bytes / (bandwidth * share))
-        host = self.setting.host
-        if not self.setting.offload.computed or host is None:
-            return streamed
-        return np.where(np.asarray(self.streamed) > 0, streamed, self._on(op, host))
+        return streamed if there is None else np.where(np.asarray(self.streamed) > 0, streamed, there)
 
     def wire_s(self, op: Op) -> Numeric:
         """Seconds of the collective that ends an operator, over all its layers."""
@@ -260,7 +252,7 @@ class Step:
     def roofs(self) -> dict[str, Numeric]:
         """Seconds under each roof: of the device's memory and its products, of the link to the host and of the host where they matter."""
         found = {"memory": self.memory_s, "compute": self.compute_s}
-        return found | ({"link": self.link_s, "host": self.host_s} if self._hosted(True) else {})
+        return found | ({"link": self.link_s, "host": (1 - self.streamed) * self.host_s} if self._hosted(True) else {})
 
     @property
     def bound(self) -> Numeric:

@@ -29,7 +29,7 @@ class Seen:
 
     def over(self, run: Pass, each: Callable[[Numeric], Numeric]) -> Numeric:
         """A figure of one thing over all that the busiest group sees."""
-        return run.local(lambda s: s.sequences * s.opens * self.things(s) * each(self.positions(s)))
+        return run.local(lambda s: s.sequences * self.things(s) * each(self.positions(s)))
 
 
 def towers(run: Pass) -> list[Op]:
@@ -41,7 +41,7 @@ def of_tower(run: Pass, tower: Tower) -> Iterator[Op]:
     """An encoder of the text model, or the tower of images where segments bring some, in the format its weights are kept in."""
     if tower.counts_as == "encoder":
         length = tower.tokens
-        yield from encoder(run, tower, Seen(lambda s: 1.0, lambda s: s.memory if length is None else length))
+        yield from encoder(run, tower, Seen(lambda s: s.opens, lambda s: s.memory if length is None else length))
     elif tower is run.model.sight and any(np.any(s.images) for s in run.segments):
         own = replace(run, precision=_whole(run.precision.format_of("vision").name))
         for op in encoder(own, tower, Seen(lambda s: s.images, lambda s: s.patches)):

@@ -17,7 +17,7 @@ from inferplan.ops.gemm import depthwise_flops, gemm_flops
 from inferplan.ops.moe import touched_experts
 from inferplan.specs.ffns import Experts
 from inferplan.specs.mixers import Attention
-from inferplan.specs.model import Block, Extra
+from inferplan.specs.model import Block, Extra, Model
 from inferplan.specs.precision import Tensor, tensor_role
 from inferplan.specs.weights import Weight
 
@@ -30,10 +30,17 @@ def any_of(positions: Numeric) -> Numeric:
     return np.where(np.asarray(positions) > 0, 1.0, 0.0)
 
 
-def stored_bytes(run: Pass, w: Weight) -> Numeric:
+def tensor_of(model: Model, block: Block | None, w: Weight) -> Tensor:
+    """What a mix of formats by tensor looks at."""
+    attention = next((m for m in block.mixers if isinstance(m, Attention)), None) if block else None
+    gqa = attention.heads // attention.kv_heads if attention else 1
+    experts = block.experts.experts if block and block.experts else 1
+    return Tensor(tensor_role(w.name, w.part), 0, len(model.order), w.cols, gqa=gqa, experts=experts, tied=model.head == "tied")
+
+
+def stored_bytes(run: Pass, w: Weight, block: Block | None = None) -> Numeric:
     """Bytes of a tensor's copies in the format of its part; biases stay 16 bit."""
-    role = Tensor(tensor_role(w.name, w.part), 0, len(run.model.order), w.cols)
-    formats = run.precision.formats_of(w.part, role)
+    formats = run.precision.formats_of(w.part, tensor_of(run.model, block, w))
     layers = sum(n for _, n in formats)
     each = sum(f.bytes(w.rows, w.cols) * n for f, n in formats) / layers
     return w.copies * (each + 2.0 * w.bias)
@@ -86,7 +93,7 @@ def of_block(run: Pass, block: Block, hidden: int) -> Iterator[Op]:
         if w.buffer:
             continue
         if w.use == "expert" and block.experts is not None:
-            yield experts(run, w, block.experts)
+            yield experts(run, w, block.experts, block)
         else:
             yield of_weight(run, w, positions_of(run, block, w), block)
 
@@ -94,7 +101,7 @@ def of_block(run: Pass, block: Block, hidden: int) -> Iterator[Op]:
 def of_weight(run: Pass, w: Weight, positions: Numeric, block: Block | None = None) -> Op:
     """The operator of one tensor."""
     split = ways(w, block, run.parallel)
-    once = stored_bytes(run, w) * any_of(positions) / split
+    once = stored_bytes(run, w, block) * any_of(positions) / split
     rate, last = run.precision.compute_of(w.part), w.name.rsplit(".", 1)[-1]
     if w.use in ("matmul", "conv"):
         flops = _flops(run, w, positions) / split
@@ -131,7 +138,7 @@ def _flops(run: Pass, w: Weight, positions: Numeric) -> Numeric:
     return depthwise_flops(positions + padding, w.rows, w.cols) * w.copies * 1.0
 
 
-def experts(run: Pass, w: Weight, moe: Experts) -> Op:
+def experts(run: Pass, w: Weight, moe: Experts, block: Block | None = None) -> Op:
     """Routed experts: each token passes top_k of them; a pass reads the distinct ones that fall to this rank."""
     tokens, group = run.all_tokens, run.parallel.group
     used = moe.experts if run.convention.every_expert else moe.top_k
@@ -146,7 +153,7 @@ def experts(run: Pass, w: Weight, moe: Experts) -> Op:
         w.part,
         rate,
         flops,
-        stored_bytes(run, w) / w.copies * touched / group,
+        stored_bytes(run, w, block) / w.copies * touched / group,
         act_bytes=act,
         fuse="experts.grouped",
         stored=run.precision.format_of(w.part).name,

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
-from inferplan.deployment import POINTS, Estimate, price
+from inferplan.deployment import POINTS, Estimate, price, step_segment
 from inferplan.engine.convention import ALGORITHM
 from inferplan.engine.op import Pass
 from inferplan.engine.segment import Segment
 from inferplan.errors import NotFound, Unsupported, shown
 from inferplan.explain import room, shapes
-from inferplan.explain.node import Node, by_formula, derived, leaf, product
+from inferplan.explain.node import Node, derived, leaf, product
 from inferplan.explain.shapes import unless_one
 from inferplan.explain.sources import given, part_number, price_per_h
 from inferplan.explain.times import Opened, compute_s, floor_s, memory_s, moved_bytes, opened, step_s
@@ -58,7 +59,8 @@ def prefill(e: Estimate) -> Opened:
     """The pass over the prompts."""
     cached = given("past", e.load.cached, "tokens", option="--cached")
     new = derived("new", "input_tokens - past", "tokens", tokens_of(e, "input_tokens"), cached) if e.load.cached else None
-    view = _view(e, batch(e).named("sequences"), new or tokens_of(e, "input_tokens").named("new"), cached, e.load.images)
+    seen = Segment(1, 1, images=e.load.images, patches=e.load.patches)
+    view = _view(e, batch(e).named("sequences"), new or tokens_of(e, "input_tokens").named("new"), cached, seen)
     return opened(e.prefill, view)
 
 
@@ -71,8 +73,9 @@ def decode(e: Estimate) -> Opened:
     return opened(e.decode, _view(e, sequences, leaf("new", 1, "tokens", DECODE), past))
 
 
-def _view(e: Estimate, sequences: Node, new: Node, past: Node, images: int = 0) -> View:
-    segment = Segment(sequences.value, new.value, past.value, images=images, patches=e.load.patches)
+def _view(e: Estimate, sequences: Node, new: Node, past: Node, like: Segment | None = None) -> View:
+    """A pass of one segment; logits and images as in the segment given."""
+    segment = replace(like or Segment(1, 1), sequences=sequences.value, new=new.value, past=past.value)
     return View(Pass(e.model, e.precision, e.setting.parallel, (segment,), ALGORITHM, e.setting.skew), sequences, new, past)
 
 
@@ -82,22 +85,48 @@ def mean(label: str, unit: str, over: Node) -> Node:
 
 
 def ttft(e: Estimate) -> Node:
-    """Time to first token."""
-    return pipelined(e, "ttft_s", step_s(prefill(e), "pass_s"))
-
-
-def pipelined(e: Estimate, label: str, passed: Node) -> Node:
-    """Time of the prompts through the pipeline's stages, in the steps that the engine takes."""
+    """Time to first token: the steps of prefill, one after the other or through the stages of a pipeline."""
+    each = mean("each_s", "s", step_s(prefill_step(e), "step_s"))
     stages = unless_one(given("stages", e.setting.parallel.pp, option="--pp"))
+    steps = unless_one(steps_of(e))
     if stages is None:
-        return passed.named(label)
-    limit = float(np.asarray(e.capacity.launch.max_num_batched_tokens))
-    if limit <= 0:
-        return by_formula(label, "pipelined_s", pass_s=passed, microbatches=batch(e), stages=stages)
-    new = derived("new", "input_tokens - cached", "tokens", tokens_of(e, "input_tokens"), given("cached", e.load.cached, "tokens"))
-    step_tokens = room.Room(e.capacity, 0).chunk.named("step_tokens")
-    steps = derived("microbatches", "ceil(batch * new / step_tokens)", "", batch(e), new, step_tokens)
-    return by_formula(label, "pipelined_s", pass_s=passed, microbatches=steps, stages=stages)
+        return product("ttft_s", "s", each, steps)
+    count = steps or leaf("steps", 1, "", "counted: one step takes all prompts")
+    return derived("ttft_s", "each_s * (steps + stages - 1) / stages", "s", each, count, stages)
+
+
+def steps_of(e: Estimate) -> Node:
+    """Steps in which the engine takes the prompts up."""
+    new = e.load.input_tokens - e.load.cached
+    if e.step_tokens <= 0:
+        return leaf("steps", 1, "", "counted: without an engine's limit one step takes all prompts")
+    tokens, limit = _new(e), room.Room(e.capacity, 0).chunk.named("step_tokens")
+    text = "batch * ceil(new / step_tokens)" if new > e.step_tokens else "ceil(batch * new / step_tokens)"
+    return derived("steps", text, "", batch(e), tokens, limit)
+
+
+def _new(e: Estimate) -> Node:
+    """Tokens of a prompt that are not cached."""
+    if not e.load.cached:
+        return tokens_of(e, "input_tokens").named("new")
+    cached = given("cached", e.load.cached, "tokens")
+    return derived("new", "input_tokens - cached", "tokens", tokens_of(e, "input_tokens"), cached)
+
+
+def prefill_step(e: Estimate) -> Opened:
+    """One step of the prefill: a share of the prompts, or each chunk of a long one."""
+    segment = step_segment(e.load, e.load.batch, e.step_tokens)
+    if e.load.input_tokens - e.load.cached <= e.step_tokens or e.step_tokens <= 0:
+        steps = unless_one(steps_of(e))
+        sequences = product("sequences", "", batch(e), over=[steps]) if steps else batch(e).named("sequences")
+        return opened(e.prefill_step, _view(e, sequences, _new(e), given("past", e.load.cached, "tokens", option="--cached"), segment))
+    limit = room.Room(e.capacity, 0).chunk.named("step_tokens")
+    why = "counted: multiples of a step, evenly spread where there are many"
+    done = leaf("done", np.asarray(segment.past) - e.load.cached, "tokens", why)
+    new = derived("new", "minimum(step_tokens, whole - done)", "tokens", limit, _new(e).named("whole"), done)
+    past = derived("past", "cached + done", "tokens", given("cached", e.load.cached, "tokens"), done)
+    one = leaf("sequences", 1, "", "counted: a prompt longer than a step is alone in it")
+    return opened(e.prefill_step, _view(e, one, new, past, segment))
 
 
 def tpot(e: Estimate) -> Node:
@@ -112,7 +141,8 @@ def e2e(e: Estimate) -> Node:
 
 def floor_ttft(e: Estimate) -> Node:
     """The floor of the prefill."""
-    return pipelined(e, "floor_ttft_s", floor_s(prefill(e)))
+    stages = unless_one(given("stages", e.setting.parallel.pp, option="--pp"))
+    return product("floor_ttft_s", "s", floor_s(prefill(e)), over=[stages])
 
 
 def floor_tpot(e: Estimate) -> Node:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from inferplan.engine.cache_bytes import GROWING, WINDOWED, scale_bytes
+from inferplan.engine.weight_ops import tensor_of
 from inferplan.explain.node import Node, derived, leaf, product, total, word
 from inferplan.explain.sources import counted, format_number
-from inferplan.memory.weights import BIAS_BYTES, BUFFER_BYTES, _tensor, placed_bytes
+from inferplan.memory.weights import BIAS_BYTES, BUFFER_BYTES, placed_bytes
 from inferplan.specs.cache import CacheEntry
 from inferplan.specs.model import Model
 from inferplan.specs.precision import Format, Layout, Pack, Precision, Table, named_format
@@ -16,7 +19,7 @@ from inferplan.specs.weights import Weight
 
 def unless_one(node: Node) -> Node | None:
     """A factor, or nothing where it is 1."""
-    return None if node.value == 1 else node
+    return None if np.all(np.asarray(node.value) == 1) else node
 
 
 def tensor_params(model: Model, w: Weight, label: str, layers: int = 1) -> Node:
@@ -112,7 +115,7 @@ def tensor_bytes(model: Model, precision: Precision, block: str, layers: tuple[i
     label, count = word(f"{block}.{w.name}"), counted("layers", max(1, len(layers)), model)
     if not layers or w.use in ("vector", "scan", "conv") or precision.mix is None:
         return _plain_bytes(model, precision, w, label, unless_one(count))
-    chosen = precision.formats_of(w.part, _tensor(model, block, w), layers)
+    chosen = precision.formats_of(w.part, tensor_of(model, model.blocks[block], w), layers)
     parts = [_mixed(model, w, f, n) for f, n in chosen]
     if w.bias:
         parts.append(_bias(model, w, count, BUFFER_BYTES))

@@ -59,8 +59,8 @@ def streams(run: Opened) -> bool:
 
 
 def on_device(run: Opened) -> list[tuple[Op, Piece]]:
-    """What the device computes."""
-    return [pair for pair in run.pairs if not pair[0].hosted or streams(run)]
+    """What the device computes: its own, and what has weights in host memory where these are streamed."""
+    return [pair for pair in run.pairs if not pair[0].hosted or (streams(run) and "weight_bytes" in pair[1])]
 
 
 def hosted(run: Opened) -> list[tuple[Op, Piece]]:
@@ -77,10 +77,12 @@ def moved_bytes(run: Opened) -> Node:
 def memory_s(run: Opened) -> Node:
     """Seconds at full memory bandwidth."""
     own = [pair for pair in run.pairs if not pair[0].hosted]
-    weights = run.stream("weight_bytes", "weight_bytes", "B", own)
-    cache = run.stream("kv_bytes", "kv_bytes", "B", on_device(run))
-    moved = derived("moved_bytes", "weight_bytes + kv_bytes", "B", weights, cache)
-    return derived("memory_s", "moved_bytes / bandwidth", "s", moved, run.bandwidth)
+    return derived("memory_s", "moved_bytes / bandwidth", "s", _moved(run, own), run.bandwidth)
+
+
+def _moved(run: Opened, pairs: Sequence[tuple[Op, Piece]]) -> Node:
+    weights, cache = (run.stream(name, name, "B", pairs) for name in ("weight_bytes", "kv_bytes"))
+    return derived("moved_bytes", "weight_bytes + kv_bytes", "B", weights, cache)
 
 
 def compute_s(run: Opened) -> Node:
@@ -98,37 +100,18 @@ def _compute_s(label: str, run: Opened, pairs: Sequence[tuple[Op, Piece]], part:
 
 
 def floor_s(run: Opened) -> Node:
-    """The slowest roof; what the host computes comes on top."""
-    roofs = [memory_s(run), compute_s(run)]
+    """The slowest roof."""
     if not hosted(run):
-        return derived("floor_s", "maximum(memory_s, compute_s)", "s", *roofs)
-    if streams(run):
+        return derived("floor_s", "maximum(memory_s, compute_s)", "s", memory_s(run), compute_s(run))
+    if not run.step.setting.offload.computed:
         weights = run.stream("weight_bytes", "weight_bytes", "B", hosted(run))
         link = derived("link_s", "weight_bytes / link", "s", weights, _link(run))
-        return derived("floor_s", "maximum(maximum(memory_s, compute_s), link_s)", "s", *roofs, link)
-    host, beside = _host_s(run), _beside_s(run)
-    if beside is None:
-        return derived("floor_s", "maximum(memory_s, compute_s) + host_s", "s", *roofs, host)
-    return derived("floor_s", "maximum(memory_s, compute_s) + host_s - minimum(host_s, beside_s)", "s", *roofs, host, beside)
-
-
-def _host_s(run: Opened) -> Node:
-    """What the host computes, at the slower of its own two roofs."""
+        return derived("floor_s", "maximum(maximum(memory_s, compute_s), link_s)", "s", memory_s(run), compute_s(run), link)
+    own = _compute_s("compute_s", run, [pair for pair in run.pairs if not pair[0].hosted], run.hardware)
     host = run.step.setting.host
     assert host is not None
-    weights, cache = (run.stream(name, name, "B", hosted(run)) for name in ("weight_bytes", "kv_bytes"))
-    moved = derived("moved_bytes", "weight_bytes + kv_bytes", "B", weights, cache)
-    memory = derived("memory_s", "moved_bytes / bandwidth", "s", moved, _bandwidth(host))
-    return derived("host_s", "maximum(memory_s, compute_s)", "s", memory, _compute_s("compute_s", run, hosted(run), host))
-
-
-def _beside_s(run: Opened) -> Node | None:
-    """Shared experts, which the device can run while the host computes."""
-    shared = [pair for pair in run.pairs if pair[0].part == "shared_expert" and not pair[0].hosted]
-    if not shared:
-        return None
-    memory = derived("memory_s", "weight_bytes / bandwidth", "s", run.stream("weight_bytes", "weight_bytes", "B", shared), run.bandwidth)
-    return derived("beside_s", "maximum(memory_s, compute_s)", "s", memory, _compute_s("compute_s", run, shared, run.hardware))
+    there = derived("host_s", "moved_bytes / bandwidth", "s", _moved(run, hosted(run)), _bandwidth(host))
+    return derived("floor_s", "maximum(maximum(memory_s, compute_s), host_s)", "s", memory_s(run), own, there)
 
 
 def _bandwidth(part: Accelerator) -> Node:
@@ -139,8 +122,9 @@ def _bandwidth(part: Accelerator) -> Node:
 
 def _link(run: Opened) -> Node:
     """The link between host memory and the device."""
-    name, found = host_link(run.hardware, run.step.setting.host)
-    return leaf("link", found, "B/s", f"link {name}: between host memory and {run.hardware.title}, at most the host's own bandwidth")
+    name, found = host_link(run.hardware, run.step.setting.host, devices=int(np.max(run.step.parallel.gpus)))
+    why = f"link {name}: between host memory and {run.hardware.title}, at most its share of the host's bandwidth"
+    return leaf("link", found, "B/s", why)
 
 
 def step_s(run: Opened, label: str) -> Node:
@@ -183,12 +167,9 @@ def op_s(run: Opened, op: Op, piece: Piece) -> Node:
     label, setting = word(op.name), run.step.setting
     if not op.hosted:
         return _on(run, op, piece, run.hardware, label)
-    if not streams(run):
-        assert setting.host is not None
+    if setting.host is not None and setting.offload.computed and not (streams(run) and "weight_bytes" in piece):
         return _on(run, op, piece, setting.host, label)
     rest = _on(run, op, {name: node for name, node in piece.items() if name != "weight_bytes"}, run.hardware, "device_s")
-    if "weight_bytes" not in piece:
-        return rest.named(label)
     copied = setting.efficiency.copy_rate(host_link(run.hardware, setting.host)[0])
     share = fitted("eff", copied.eff, "", setting.efficiency, copied.basis, "copies from host memory", copied.note)
     crossing = product("link_s", "s", piece["weight_bytes"], over=[_link(run), share])
@@ -266,7 +247,7 @@ def message(v: View, op: Op) -> Node:
     hidden, tp = counted("hidden", model.hidden, model), v.option("tp")
     if op.name == "head":
         table = model.heads()[0] if model.head == "own" else model.embeddings()[0]
-        return product("message_bytes", "B", "2", v.local, counted("rows", table.rows, model), over=[tp])
+        return product("message_bytes", "B", "2", v.rows, counted("rows", table.rows, model), over=[tp])
     if ".context." in f".{op.name}":
         return context_message(v, op)
     if last in ("dispatch", "combine"):

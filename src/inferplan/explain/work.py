@@ -15,10 +15,10 @@ import numpy as np
 from inferplan.engine.cores import SCANS, of_mixer, selected
 from inferplan.engine.exchanges import heads_of
 from inferplan.engine.op import Op, Pass
-from inferplan.engine.operators import layer, places
+from inferplan.engine.operators import layer, placements
 from inferplan.engine.split import kv_heads, ways
 from inferplan.engine.towers import towers
-from inferplan.engine.weight_ops import SAMPLING_BYTES, of_weight
+from inferplan.engine.weight_ops import SAMPLING_BYTES, of_weight, tensor_of
 from inferplan.engine.weight_ops import experts as experts_op
 from inferplan.explain.node import Node, by_formula, derived, leaf, product, total, word
 from inferplan.explain.shapes import entry_bytes, kept, matrix_bytes, state_bytes, unless_one
@@ -29,7 +29,6 @@ from inferplan.specs.ffns import Experts
 from inferplan.specs.mixers import Attention, LatentAttention
 from inferplan.specs.model import Block
 from inferplan.specs.offload import NOTHING, Offload
-from inferplan.specs.precision import Tensor, tensor_role
 from inferplan.specs.weights import Weight
 
 STREAMS = {"flops": "FLOP", "weight_bytes": "B", "kv_bytes": "B", "act_bytes": "B"}
@@ -61,6 +60,19 @@ class View:
             return self.sequences
         text = "sequences * minimum(1, maximum(1 / dp, 1 / maximum(sequences, 1)))"
         return derived("sequences_per_group", text, "", self.sequences, dp)
+
+    @property
+    def logits(self) -> Node | None:
+        """Rows per sequence that need the head, or nothing where that is 1: a chunk of a prompt needs none but the last."""
+        logits = self.run.segments[0].logits
+        if np.all(np.asarray(logits) == 1):
+            return None
+        return leaf("logits", logits, "", "counted: the last chunk of a prompt alone needs the head")
+
+    @property
+    def rows(self) -> Node:
+        """Rows that need the head."""
+        return product("head_rows", "", self.local, self.logits)
 
     @property
     def shared(self) -> Node | None:
@@ -117,8 +129,8 @@ def _of_group(v: View, name: str, block: Block, count: int, offload: Offload) ->
         return
     where = np.flatnonzero(np.asarray(v.run.model.order) == name)
     for i, op in enumerate(op for op in layer(v.run, block, v.run.model.hidden) if op.kind != "collective"):
-        for placed in places(op, count, where, offload):
-            yield over(float(np.asarray(placed.count)))[i]
+        for layers, _ in placements(op, count, where, offload):
+            yield over(layers)[i]
 
 
 def fused(found: Sequence[tuple[Op, Piece]], name: str) -> Iterator[Piece]:
@@ -156,7 +168,7 @@ def _of_block(v: View, block: Block, layers: float) -> Iterator[tuple[Op, Piece]
         if w.buffer:
             continue
         if w.use == "expert" and block.experts is not None:
-            yield experts_op(v.run, w, block.experts), experts(v, w, block.experts, layers)
+            yield experts_op(v.run, w, block.experts, block), experts(v, w, block.experts, layers, block)
         else:
             positions = _positions(v, block, w)
             yield of_weight(v.run, w, positions.value, block), tensor(v, w, block, layers, positions)
@@ -172,11 +184,10 @@ def _positions(v: View, block: Block, w: Weight) -> Node:
     return v.tokens
 
 
-def stored(v: View, w: Weight) -> Node:
+def stored(v: View, w: Weight, block: Block | None = None) -> Node:
     """Bytes of one copy of a tensor, its bias included."""
     run = v.run
-    role = Tensor(tensor_role(w.name, w.part), 0, len(run.model.order), w.cols)
-    formats = run.precision.formats_of(w.part, role)
+    formats = run.precision.formats_of(w.part, tensor_of(run.model, block, w))
     each = [matrix_bytes(f, w, run.model, word(f.name)) for f, _ in formats]
     if len(formats) > 1:
         shares = [v.count(word(f"layers_{f.name}"), n, f"layers kept in {f.name}") for f, n in formats]
@@ -216,7 +227,7 @@ def tensor(v: View, w: Weight, block: Block | None, layers: float, positions: No
     if positions.is_zero:
         return {}
     over, n, copies = ranks(v, w, block), unless_one(v.count("layers", layers)), unless_one(v.count("copies", w.copies))
-    once = product("weight_bytes", "B", n, copies, stored(v, w), over=[over])
+    once = product("weight_bytes", "B", n, copies, stored(v, w, block), over=[over])
     rows, cols = v.count("rows", w.rows), v.count("cols", w.cols)
     if w.use not in ("matmul", "conv"):
         own = w.part == "norm"
@@ -242,7 +253,7 @@ def _activations(v: View, w: Weight, n: Node | None, positions: Node, copies: No
     return product("act_bytes", "B", n, positions, copies, each, over=divided)
 
 
-def experts(v: View, w: Weight, moe: Experts, layers: float) -> Piece:
+def experts(v: View, w: Weight, moe: Experts, layers: float, block: Block | None = None) -> Piece:
     """Routed experts: products of every token's choice, bytes of the distinct ones a batch touches."""
     n, group, tokens = unless_one(v.count("layers", layers)), v.group, v.all_tokens
     used, rows, cols = v.count("top_k", moe.top_k), v.count("rows", w.rows), v.count("cols", w.cols)
@@ -250,7 +261,7 @@ def experts(v: View, w: Weight, moe: Experts, layers: float) -> Piece:
     each = derived("bytes_per_token", "cols * width_bytes + 2 * rows", "B", cols, width(v, w.part), rows)
     return piece_of(
         flops=product("flops", "FLOP", "2", n, tokens, used, rows, cols, over=[group]),
-        weight_bytes=product("weight_bytes", "B", n, stored(v, w), touched, over=[group]),
+        weight_bytes=product("weight_bytes", "B", n, stored(v, w, block), touched, over=[group]),
         act_bytes=product("act_bytes", "B", n, tokens, used, each, over=[group]),
     )
 
@@ -276,7 +287,7 @@ def _real(v: View, moe: Experts) -> Node:
 
 def head(v: View) -> Piece:
     """The output projection on the last position of each sequence."""
-    model, tp, rows = v.run.model, v.option("tp"), v.local
+    model, tp, rows = v.run.model, v.option("tp"), v.rows
     table = model.heads()[0] if model.head == "own" else model.embeddings()[0]
     fmt = v.run.precision.format_of("head" if model.head == "own" else "embedding")
     outputs, inputs = v.count("rows", table.rows), v.count("cols", table.cols)
@@ -284,7 +295,7 @@ def head(v: View) -> Piece:
     each = derived("bytes_per_row", "cols * width_bytes + logit_bytes", "B", inputs, width(v, "head"), per_rank)
     return piece_of(
         flops=product("flops", "FLOP", "2", rows, outputs, inputs, over=[tp]),
-        weight_bytes=product("weight_bytes", "B", matrix_bytes(fmt, table, model), over=[tp]),
+        weight_bytes=product("weight_bytes", "B", matrix_bytes(fmt, table, model), v.logits, over=[tp]),
         act_bytes=product("act_bytes", "B", rows, each),
     )
 
@@ -293,7 +304,7 @@ def sampling(v: View) -> Piece:
     """What follows the logits: each is read and written so many times."""
     model = v.run.model
     each = leaf("logit_bytes", SAMPLING_BYTES, "B", "counted: a logit read in 16 bit, then written once and read twice in 32")
-    return piece_of(act_bytes=product("act_bytes", "B", each, v.local, v.count("vocab", model.head_vocab or model.vocab)))
+    return piece_of(act_bytes=product("act_bytes", "B", each, v.rows, v.count("vocab", model.head_vocab or model.vocab)))
 
 
 def _of_mixers(v: View, block: Block, layers: float) -> Iterator[tuple[Op, Piece]]:
@@ -314,7 +325,7 @@ def pairs(v: View, window: float, chunk: int | None = None, *, causal: bool = Tr
         each = by_formula("pairs_per_sequence", "causal_pairs", **inputs)
     else:
         each = by_formula("pairs_per_sequence", "window_pairs", **inputs, window=v.count("window", window, "attended tokens"))
-    return product("pairs", "pairs", v.local, v.shared, each)
+    return product("pairs", "pairs", v.local, each, over=[v.option("cp")])
 
 
 def _times(v: View, layers: float, each: Node, *over: Node | None) -> Node:

@@ -26,7 +26,7 @@ from inferplan.memory.reserve import (
     static_fraction,
     total_bytes,
 )
-from inferplan.memory.shards import Holding, device_layers, host_weight_bytes
+from inferplan.memory.shards import Holding, device_layers, host_weight_bytes, shards
 from inferplan.memory.stage_weights import stage_weight_bytes
 from inferplan.ops import Numeric
 from inferplan.specs.engine import Engine
@@ -89,8 +89,14 @@ class Capacity:
     @property
     def host_bytes(self) -> Numeric:
         """Host memory of all ranks together: weights that lie there, and the caches of the layers that the host computes."""
+        if not self.offload.any:
+            return 0.0
         hosted = self.engine.choice("token_table") == "host"
-        weights = host_weight_bytes(self.model, self.precision, self.offload, table_hosted=hosted)
+        weights: Numeric = host_weight_bytes(self.model, self.precision, self.offload, table_hosted=hosted)
+        if not self.offload.computed:
+            whole, kept = (shards(self.model, self.precision, self.parallel, offload=o) for o in (NOTHING, self.offload))
+            away = sum((a.bytes * (1 - b.inside[0] / a.inside[0]) for a, b in zip(whole, kept, strict=True) if a.inside[0]), 0.0)
+            weights = away * self.parallel.gpus
         caches = self.host_paging.request_bytes(*self._request) * self.launch.max_num_seqs if self.host_paging is not None else 0.0
         return weights + caches
 

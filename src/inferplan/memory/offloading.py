@@ -45,6 +45,10 @@ def offload_of(
     _check_words(engine, how, gpu_layers is not None or bool(cpu_experts), bool(cpu_offload_bytes))
     if cpu_experts and not any(block.experts for block in model.blocks.values()):
         raise SpecError(f"asks for experts, and {model.title} has none", field="cpu_experts", value=cpu_experts)
+    if cpu_experts > layers:
+        raise SpecError(f"must be at most the model's {layers} layers", field="cpu_experts", value=cpu_experts)
+    if cpu_experts and not any(model.blocks[name].experts for name in model.order[:cpu_experts]):
+        raise SpecError(f"asks for layers before the first with experts in {model.title}", field="cpu_experts", value=cpu_experts)
     if gpu_layers is not None and gpu_layers < 0:
         raise SpecError("must be 0 or more", field="gpu_layers", value=gpu_layers)
     first = 0.0 if gpu_layers is None else float(max(0, layers - gpu_layers))
@@ -72,4 +76,7 @@ def _layers_of(model: Model, precision: Precision, parallel: Parallel, size: flo
     for name, layers, w, whole in placed_bytes(model, precision):
         if layers:
             each[list(layers)] += whole / len(layers) / float(np.asarray(ways(w, model.blocks.get(name), parallel)))
+    if size > each.sum():
+        rule = f"is more than the {each.sum() / 2**30:.1f} GiB of layers on a device"
+        raise SpecError(rule, field="cpu_offload", value=f"{size / 2**30:.1f} GiB")
     return float(np.interp(size, np.concatenate(([0.0], np.cumsum(each))), np.arange(len(each) + 1)))

@@ -342,7 +342,7 @@ def paging(
         return NoPaging()
     if engine.policy == "ideal":
         return CellPaging(tuple(replace(k, token_bytes=k.token_bytes / parallel.cache_ways) for k in kinds), 1)
-    if np.any(np.asarray(parallel.cache_ways) > 1) and engine.policy in ("cells", "static-fraction"):
+    if np.any(np.asarray(parallel.cache_ways) > 1) and engine.policy in ("cells", "static-fraction", "rest"):
         raise Unsupported(f"{engine.title} does not deal out cached tokens over devices (dcp {parallel.dcp}, cp {parallel.cp})")
     if engine.policy == "cells":
         windows = kinds if engine.choice("windows") == "own-cells" else all_full(kinds)

@@ -168,6 +168,8 @@ def stage_layers(layers: int, stages: int) -> list[int]:
 def device_layers(layers: int, stages: int, offload: Offload = NOTHING) -> list[int]:
     """Layers of each stage; where the host computes with the first ones, the stages share the rest. Raises SpecError."""
     hosted = int(offload.layers) if offload.computed else 0
+    if hosted < layers and stages > layers - hosted:
+        raise SpecError(f"must be at most the {layers - hosted} layers that stay on the devices", field="pp", value=stages)
     if offload.any and not offload.computed and stages > 1:
         raise SpecError("must be 1 where weights are streamed from host memory", field="pp", value=stages)
     return [0] * stages if hosted == layers else stage_layers(layers - hosted, stages)

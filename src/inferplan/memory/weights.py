@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from inferplan.specs.mixers import Attention
+from inferplan.engine.weight_ops import tensor_of
 from inferplan.specs.model import Model
-from inferplan.specs.precision import Precision, Tensor, tensor_role
+from inferplan.specs.precision import Precision
 from inferplan.specs.weights import Weight
 
 BIAS_BYTES = 2.0
@@ -67,7 +67,7 @@ def _placed(model: Model) -> list[tuple[str, tuple[int, ...], Weight]]:
 def _bytes(model: Model, precision: Precision, block: str, layers: tuple[int, ...], w: Weight) -> float:
     if not layers or w.use in ("vector", "scan", "conv") or precision.mix is None:
         return max(1, len(layers)) * _plain_bytes(precision, w.part, w)
-    tensor = _tensor(model, block, w)
+    tensor = tensor_of(model, model.blocks[block], w)
     chosen = precision.formats_of(w.part, tensor, layers)
     return sum(n * float(f.bytes(w.rows, w.cols)) for f, n in chosen) * w.copies + len(layers) * w.copies * w.bias * BUFFER_BYTES
 
@@ -80,12 +80,3 @@ def _plain_bytes(precision: Precision, part: str, w: Weight) -> float:
     if w.use in ("vector", "scan", "conv"):
         return w.params * fmt.bits / 8
     return w.copies * (float(fmt.bytes(w.rows, w.cols)) + w.bias * BIAS_BYTES)
-
-
-def _tensor(model: Model, block: str, w: Weight) -> Tensor:
-    """What a file mix looks at."""
-    found = model.blocks[block]
-    attention = next((m for m in found.mixers if isinstance(m, Attention)), None)
-    gqa = attention.heads // attention.kv_heads if attention else 1
-    experts = found.experts.experts if found.experts else 1
-    return Tensor(tensor_role(w.name, w.part), 0, len(model.order), w.cols, gqa=gqa, experts=experts, tied=model.head == "tied")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inferplan.engine.cache_bytes import GROWING, WINDOWED, scale_bytes, token_bytes
-from inferplan.memory.weights import _tensor, placed_bytes
+from inferplan.engine.weight_ops import tensor_of
+from inferplan.memory.weights import placed_bytes
 from inferplan.specs.cache import CacheEntry
 from inferplan.specs.model import Model
 from inferplan.specs.precision import Format, Precision
@@ -75,7 +76,7 @@ def _chosen(model: Model, precision: Precision, block: str, layers: tuple[int, .
     if w.use in SMALL or w.buffer:
         return []
     if precision.mix is not None and layers:
-        chosen = precision.formats_of(w.part, _tensor(model, block, w), layers)
+        chosen = precision.formats_of(w.part, tensor_of(model, model.blocks[block], w), layers)
     else:
         chosen = [(precision.format_of(w.part), max(1, len(layers)))]
     return [(f, n) for f, n in chosen if f.bits < WIDE]

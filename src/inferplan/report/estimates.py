@@ -98,6 +98,10 @@ def _asked(e: Estimate) -> dict[str, Any]:
         "host": e.setting.host.name if e.setting.host else None,
         "host_layers": e.setting.offload.layers,
         "host_experts": e.setting.offload.experts,
+        "host_head": e.setting.offload.head,
+        "overlap": e.setting.overlap,
+        "expert_skew": e.setting.skew,
+        "expert_imbalance": e.setting.imbalance,
         "computed_in": e.computed_in,
         "doubts": {name: str(q) for name, q in e.hardware.doubts().items()},
     }
@@ -204,9 +208,10 @@ def _hosted(e: Estimate) -> str:
     layers = [f"{offload.layers:.3g} of {len(e.model.order)} layers"] if offload.layers else []
     more = f"{offload.experts - int(offload.layers)} {'further ' if layers else ''}layers"
     layers += [f"the experts of {more}"] if offload.experts > offload.layers else []
+    them = "it" if layers == [] else "them"
     layers += ["the output projection"] if offload.head else []
-    took = f"the host computes them in {show(value(step.host_s), 's')}" if value(step.host_s) else ""
-    crossed = f"they cross the link in {show(value(step.link_s), 's')}" if value(step.link_s) else ""
+    took = f"its memory gives {them} up in {show(value(step.host_s), 's')}" if offload.computed else ""
+    crossed = f"they cross the link in {show(value(step.link_s), 's')}"
     return f"Host memory holds {' and '.join(layers)}; in a decode step {took or crossed} at the least."
 
 
@@ -257,8 +262,9 @@ def _echo(e: Estimate, asked_model: str, asked_gpu: str) -> list[tuple[str, str]
         f"{n} {int(np.asarray(getattr(p, n)))}" for n in WAYS if int(np.asarray(getattr(p, n))) > 1
     )
     cached = f", {load.cached:,} of them cached" if load.cached else ""
-    seen = f", {load.images:,} images of {load.patches:,} patches" if load.images else ""
+    seen = f", {load.images:,} image{'s' if load.images > 1 else ''} of {load.patches:,} patches" if load.images else ""
     at = f", decode at {load.context:,} tokens" if load.context else ""
+    more = [f"{name} {x:g}" for name, x, plain in _stated(e) if x != plain]
     rows = [
         ("model", _resolved(asked_model, e.model.name)),
         ("gpu", _resolved(asked_gpu, e.hardware.name)),
@@ -266,7 +272,15 @@ def _echo(e: Estimate, asked_model: str, asked_gpu: str) -> list[tuple[str, str]
         ("engine", f"{engine}; times by calibration '{e.setting.efficiency.name}'"),
         ("workload", f"{load.input_tokens:,} tokens in{cached}, {load.output_tokens:,} out, batch {load.batch:,}{seen}{at}"),
     ]
-    return rows if not split else [*rows[:2], ("split", split), *rows[2:]]
+    rows += [("taken", ", ".join(more))] if more else []
+    host = [("host", e.setting.host.title)] if e.setting.host else []
+    return [*rows[:2], *host, *([("split", split)] if split else []), *rows[2:]]
+
+
+def _stated(e: Estimate) -> list[tuple[str, float, float]]:
+    """What was stated about a pass beside its load: name, value, and the value that says nothing."""
+    s = e.setting
+    return [("overlap", s.overlap, 0.0), ("expert skew", s.skew, 0.0), ("expert imbalance", s.imbalance, 1.0)]
 
 
 def _resolved(asked: str, name: str) -> str:
@@ -278,7 +292,8 @@ def memory_table(e: Estimate) -> Any:
     c, whole = e.capacity, e.hardware.usable_bytes
     beside = whole - value(c.launch.utilization) * value(c.total_bytes)
     per_token = f"{value(c.kv_bytes_per_token_per_gpu):,.0f} B per token of a long request"
-    ideal = e.weight_bytes / e.gpus + e.load.batch * e.sequence_bytes / e.gpus
+    copies = int(np.asarray(e.setting.parallel.cp))  # all weights lie on each context rank
+    ideal = (e.weight_bytes * copies - value(c.host_bytes) + e.load.batch * e.sequence_bytes) / e.gpus
     graphs, kept = value(c.graph_bytes), f"{value(c.kv_cache_tokens):,.0f} tokens, {per_token}"
     rows = [
         ("weights", value(c.weight_bytes_per_gpu), f"{e.counts.total:,} parameters" + (f" over {e.gpus} devices" if e.gpus > 1 else "")),
@@ -289,9 +304,10 @@ def memory_table(e: Estimate) -> Any:
         ("left outside the budget", beside, f"utilization {value(c.launch.utilization):.3g}"),
         ("usable", whole, e.hardware.usable.kind),
         ("this load at the least", ideal, "weights and caches alone"),
-        ("in host memory", value(c.host_bytes), "weights and caches of all devices together"),
     ]
     cells = [(n, show(b, "B", binary=True), f"{100 * b / whole:.1f} %", note) for n, b, note in rows if b or n in ("KV cache", "usable")]
+    if value(c.host_bytes):
+        cells.append(("in host memory", show(value(c.host_bytes), "B", binary=True), "", "weights and caches of all devices together"))
     return table(("Memory of one device", "size", "share", ""), cells, right=(1, 2))
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 COLOURS = (BLUE, VERMILION, GREEN, ORANGE, SKY, PURPLE, BLACK)
 PANELS = 6
 NEAR = 0.2
+LEGEND = 1.0  # inches
 
 
 def plot_parity(found: list[Outcome], column: str = "engine", *, ax: Axes | None = None) -> Axes:
@@ -36,7 +37,7 @@ def plot_parity(found: list[Outcome], column: str = "engine", *, ax: Axes | None
         panels = _panels(ax, len(quantities))
         for panel, quantity in zip(panels, quantities, strict=True):
             _panel(panel, [o for o in shown if o.case.quantity == quantity], quantity, column, colours)
-        _legend(panels, colours, column)
+        _legend(ax, colours, column)
         return panels[0]
 
 
@@ -47,12 +48,11 @@ def _colours(shown: list[Outcome], column: str) -> dict[str, Any]:
 
 
 def _panels(ax: Axes, count: int) -> list[Axes]:
-    if count == 1:
-        return [ax]
+    """A grid of panels two wide, with room at the right for a legend."""
     figure: Any = ax.figure
     wide, rows = min(count, 2), -(-count // 2)
     width, height = figure.get_size_inches()
-    figure.set_size_inches(wide * width, rows * height)
+    figure.set_size_inches(wide * width + LEGEND, rows * height)
     grid = figure.add_gridspec(rows, wide)
     ax.set_subplotspec(grid[0, 0])
     return [ax, *(figure.add_subplot(grid[i // wide, i % wide]) for i in range(1, count))]
@@ -71,7 +71,7 @@ def _panel(ax: Axes, shown: list[Outcome], quantity: str, column: str, colours: 
         own = values[labels == name]
         if own.size:
             ax.scatter(own[:, 0], own[:, 1], s=size, color=colour, alpha=0.6, lw=0, gid=f"points:{name}")
-    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
+    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
     term = TERMS.get(quantity)
     unit = term.unit if term else ""
     unit_axis(ax.xaxis, "measured", unit, (low, high))
@@ -80,13 +80,13 @@ def _panel(ax: Axes, shown: list[Outcome], quantity: str, column: str, colours: 
     title(ax, f"{term.label if term else quantity}: {len(shown):,} rows, median error {100 * (error or 0.0):.3g} %")
 
 
-def _legend(panels: list[Axes], colours: dict[str, Any], column: str) -> None:
-    """One legend for all panels, beside the last of the first row."""
+def _legend(ax: Axes, colours: dict[str, Any], column: str) -> None:
+    """One legend for all panels, to the right of them."""
     from matplotlib.lines import Line2D
 
     named = list(colours)[: len(COLOURS)]
     marks = [Line2D([], [], ls="", marker="o", ms=3, color=colours[name], label=name or f"no {column}") for name in named]
     if len(colours) > len(COLOURS):
         marks.append(Line2D([], [], ls="", marker="o", ms=3, color=LIGHT, label=f"{len(colours) - len(COLOURS)} others"))
-    beside = panels[min(1, len(panels) - 1)]
-    beside.legend(handles=marks, title=column, loc="upper left", bbox_to_anchor=(1.02, 1.0), fontsize=SMALL, title_fontsize=SMALL)
+    figure: Any = ax.figure
+    figure.legend(handles=marks, title=column, loc="outside right upper", fontsize=SMALL, title_fontsize=SMALL)

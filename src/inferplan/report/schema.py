@@ -17,7 +17,8 @@ _NUMBERS = (
     "bytes_per_token", "weight_bytes_per_gpu", "activation_bytes", "non_torch_bytes", "graph_bytes", "kv_cache_bytes_per_gpu",
     "request_bytes", "kv_cache_tokens", "max_context", "total_bytes", "utilization", "max_model_len", "max_num_seqs",
     "max_num_batched_tokens", "usable_bytes", "ttft_s", "tpot_s", "e2e_s", "floor_ttft_s", "floor_tpot_s", "decode_tokens_per_s",
-    "output_tokens_per_s", "mfu", "mbu", "host_layers", "host_bytes",
+    "output_tokens_per_s", "mfu", "mbu", "host_layers", "host_bytes", "overlap", "expert_skew",
+    "expert_imbalance",
 )  # fmt: skip
 _MAYBE = ("context", "max_concurrency", "max_sequences", "usd_per_gpu_h", "usd_per_million_tokens", "joules_per_million_tokens")
 _SIGNED = ("kv_cache_bytes_per_gpu",)
@@ -35,6 +36,7 @@ def estimate_schema() -> dict[str, Any]:
     whole |= {key: _number(key) for key in _NUMBERS}
     whole |= {key: _said(key, {"type": ["number", "null"]}) for key in _MAYBE}
     whole["host"] = _said("host", {"type": ["string", "null"]})
+    whole["host_head"] = _said("host_head", {"type": "boolean"})
     whole["fits"] = _said("fits", {"type": "boolean"})
     whole["weight_bytes_by_part"] = _said("weight_bytes_by_part", {"type": "object", "additionalProperties": {"type": "number"}})
     whole |= {key: _said(key, {"type": "object", "additionalProperties": {"type": "string"}}) for key in ("computed_in", "doubts")}

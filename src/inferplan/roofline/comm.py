@@ -100,15 +100,18 @@ def _host(hardware: Accelerator, table: Links) -> Tier | None:
     return Tier(f"pcie-{slot.gen}", "host", table.pcie_bytes_per_s(slot.gen, slot.lanes), HOST_DOMAIN)
 
 
-def host_link(hardware: Accelerator, host: Accelerator | None = None) -> tuple[str, float]:
-    """The link between a device and its host, and its bandwidth one way in B/s, at most that of the host's memory.
+def host_link(hardware: Accelerator, host: Accelerator | None = None, *, devices: int = 1) -> tuple[str, float]:
+    """The link between a device and its host, and its bandwidth one way in B/s, at most its share of the host's memory.
 
-    Raises Unsupported for parts that share their memory with the host, or whose host link is not known.
+    `devices` of them, at most eight of a host, read at once. Raises Unsupported for parts that share their memory with the host, or
+    whose host link is not known.
 
     >>> host_link(Accelerator.find("h100"))
     ('pcie-5', 63000000000.0)
     """
     table = link_table()
+    if hardware.unified:
+        raise Unsupported(f"{hardware.title} shares its memory with the host, so nothing can be offloaded")
     if hardware.host_link is not None:
         name, bandwidth = hardware.host_link.name, hardware.host_link.bandwidth
         found = bandwidth.value if bandwidth else table.find(name).bandwidth.value
@@ -116,7 +119,11 @@ def host_link(hardware: Accelerator, host: Accelerator | None = None) -> tuple[s
         name, found = near.name, near.bandwidth
     else:
         raise Unsupported(f"{hardware.title}: no link to host memory is known, so nothing can be offloaded")
-    return name, min(found, host.bandwidth_bytes_per_s) if host is not None else found
+    if host is None:
+        return name, found
+    if hardware.host_link is None and hardware.pcie is not None and host.pcie is not None:
+        found = min(found, table.pcie_bytes_per_s(min(hardware.pcie.gen, host.pcie.gen), hardware.pcie.lanes))
+    return name, min(found, host.bandwidth_bytes_per_s / min(devices, HOST_DOMAIN))
 
 
 def _network(table: Links, network: Tier | str | None) -> Tier:

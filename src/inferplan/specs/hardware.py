@@ -147,6 +147,7 @@ class Accelerator(Sourced):
     cache: BytesQ | None = None
     link: Attachment | None = None
     host_link: Attachment | None = None
+    unified: bool = False
     pcie: Pcie | None = None
     power: Watts | None = None
     native: Names | None = None
@@ -278,6 +279,11 @@ class Accelerator(Sourced):
         81559.0
         """
         return self.usable.value
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether this is a host's processor."""
+        return self.architecture.startswith("cpu")
 
     @property
     def domain(self) -> int:

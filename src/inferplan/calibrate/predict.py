@@ -1,0 +1,122 @@
+"""The prediction of a case: counts, memory and times of the deployment and load that its row names. Knows no measured value.
+
+What rows have in common, such as step tables of a deployment, is worked out once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from inferplan.calibrate.cases import Case
+from inferplan.calibrate.deployed import Deployment, model_of, precision_of, served_precision
+from inferplan.calibrate.loads import Batch, Loop, load_of, share_of
+from inferplan.calibrate.times import TIMES, Times, batch_times, loop_times
+from inferplan.deployment import Estimate
+from inferplan.engine.cache_bytes import kv_bytes_per_token, kv_bytes_per_token_unbounded, state_bytes_per_sequence
+from inferplan.errors import InferplanError, Unsupported
+from inferplan.memory.capacity import Capacity
+from inferplan.memory.case_columns import capacity_of
+from inferplan.memory.weights import weight_bytes
+from inferplan.roofline.efficiency import Efficiency
+from inferplan.serving.protocol import case_steps
+from inferplan.serving.schedule import Schedule, graph_sizes
+from inferplan.serving.steps import TableSteps
+from inferplan.specs.counts import counts
+
+LEAST_SLOTS, LEAST_TOKENS = 64, 2048
+
+
+def _capacity(case: Case) -> Capacity:
+    return capacity_of(model_of(case).model, served_precision(case), case.row)
+
+
+COUNTED: dict[str, Callable[[Case], Any]] = {
+    "params": lambda case: counts(model_of(case).model).total,
+    "active_params": lambda case: counts(model_of(case).model).active,
+    "kv_bytes_per_token": lambda case: kv_bytes_per_token(model_of(case).model, precision_of(case)),
+    "kv_bytes_per_token_unbounded": lambda case: kv_bytes_per_token_unbounded(model_of(case).model, precision_of(case)),
+    "state_bytes_per_sequence": lambda case: state_bytes_per_sequence(model_of(case).model, precision_of(case)),
+    "weight_bytes": lambda case: weight_bytes(model_of(case).model, precision_of(case)),
+    "weight_bytes_per_gpu": lambda case: _capacity(case).weight_bytes_per_gpu,
+    "kv_cache_bytes_per_gpu": lambda case: _capacity(case).reserved_cache_bytes,
+    "kv_cache_tokens": lambda case: _capacity(case).kv_cache_tokens,
+    "max_concurrency": lambda case: _capacity(case).max_concurrency,
+}
+"""Quantities that are counted, from the model alone or from what an engine reserves: they have no error band."""
+PREDICTED = (*COUNTED, *TIMES)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A value, and the band in which four of five measurements are expected; a counted value is its own band, None: no band is known."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(slots=True)
+class Predictor:
+    """Predicts cases under one calibration of times, and keeps what later rows may need again.
+
+    >>> from pathlib import Path
+    >>> Predictor().predict(Case("a", "params", 7e9, {"model": "7b"}, Path())).value
+    6738415616.0
+    """
+
+    efficiency: Efficiency = field(default_factory=Efficiency.default)
+    _estimates: dict[Any, Any] = field(default_factory=dict)
+    _tables: dict[Any, TableSteps] = field(default_factory=dict)
+    _times: dict[Any, Times | InferplanError] = field(default_factory=dict)
+
+    def predict(self, case: Case) -> Prediction:
+        """The prediction of a case; raises the errors of what its row asks for, Unsupported for an unknown quantity."""
+        if case.quantity in COUNTED:
+            value = float(COUNTED[case.quantity](case))
+            return Prediction(value, value, value)
+        if case.quantity not in TIMES:
+            raise Unsupported(f"the quantity '{case.quantity}' is not predicted; those that are: {', '.join(PREDICTED)}")
+        share = share_of(case.text("statistic"))
+        return Prediction(float(self.times(case).value(case.quantity, share)))
+
+    def times(self, case: Case) -> Times:
+        """Times of the load and deployment that a row names, as it was found at its first row."""
+        key = Deployment.of(case), load_of(case)
+        found = self._times.get(key)
+        if found is None:
+            try:
+                found = self._new_times(case, *key)
+            except InferplanError as e:
+                found = e
+            self._times[key] = found
+        if isinstance(found, InferplanError):
+            raise found.with_traceback(None)
+        return found
+
+    def _new_times(self, case: Case, deployment: Deployment, load: Loop | Batch) -> Times:
+        estimated = self._estimates.get(deployment)
+        if estimated is None:
+            estimated = self._estimates[deployment] = deployment.estimator(case, self.efficiency)
+        if isinstance(load, Batch):
+            return batch_times(estimated, load)
+        # passes are asked for at one point only, since step tables give the times
+        e = estimated(input_tokens=load.input_tokens, output_tokens=load.output_tokens, context=load.input_tokens, batch=load.clients or 1)
+
+        def tables(schedule: Schedule, longest: int) -> TableSteps:
+            return self._steps(deployment, e, schedule, longest)
+
+        return loop_times(e, load, deployment.block_size, tables)
+
+    def _steps(self, deployment: Deployment, e: Estimate, schedule: Schedule, longest: int) -> TableSteps:
+        """Step times for so many slots and tokens, from a table that reaches to the next power of two: rows of all sizes share a few."""
+        slots, tokens = _reach(schedule.slots, LEAST_SLOTS), _reach(longest, LEAST_TOKENS)
+        key = deployment, slots, tokens, schedule.max_num_batched_tokens
+        if key not in self._tables:
+            self._tables[key] = case_steps(e, schedule.but(max_num_seqs=slots), tokens)
+        return replace(self._tables[key], graphs=graph_sizes(e.capacity), known={})
+
+
+def _reach(count: int, least: int) -> int:
+    return max(least, 1 << (count - 1).bit_length())
