@@ -53,6 +53,13 @@ def _named(case: Case, column: str) -> str:
     return found
 
 
+def launch_of(case: Case) -> dict[str, Any]:
+    """How a row starts its engine; raises SpecError for numbers outside their range."""
+    counts = {"max_model_len": MAX_TOKENS, "max_num_seqs": MAX_BATCH, "max_num_batched_tokens": MAX_TOKENS, "block_size": 1024}
+    whole = {name: case.count(name, 1, most) for name, most in counts.items()}
+    return {**whole, "total_gib": case.number("total_gib", 1e-3, 1e6), "utilization": case.number("utilization", 1e-6, 1)}
+
+
 @dataclass(frozen=True, slots=True)
 class Deployment:
     """All that a row says of how a model is served: the same for many rows, which then share what is worked out for it."""
@@ -82,10 +89,7 @@ class Deployment:
         return cls(
             model=_named(case, "model"), folder=str(case.folder), gpu=_named(case, "gpu"), weights=case.text("weights"),
             kv=case.text("kv"), engine=_named(case, "engine"), version=case.text("engine_version"), parallel=split_of(case.row),
-            network=case.text("network"), total_gib=case.number("total_gib", 1e-3, 1e6), utilization=case.number("utilization", 1e-6, 1),
-            max_model_len=case.count("max_model_len", 1, MAX_TOKENS), max_num_seqs=case.count("max_num_seqs", 1, MAX_BATCH),
-            max_num_batched_tokens=case.count("max_num_batched_tokens", 1, MAX_TOKENS), block_size=case.count("block_size", 1, 1024),
-            gpu_layers=case.count("gpu_layers", 0, 10**6), host=case.text("host"),
+            network=case.text("network"), host=case.text("host"), gpu_layers=case.count("gpu_layers", 0, 10**6), **launch_of(case),
         )  # fmt: skip
 
     def estimator(self, case: Case, efficiency: Efficiency) -> Callable[..., Estimate]:

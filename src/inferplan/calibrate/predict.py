@@ -9,8 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from inferplan.calibrate.cases import Case
-from inferplan.calibrate.deployed import Deployment, model_of, precision_of, served_precision
+from inferplan.calibrate.deployed import Deployment, launch_of, model_of, precision_of, served_precision
 from inferplan.calibrate.loads import Batch, Loop, load_of, share_of
 from inferplan.calibrate.times import TIMES, Times, batch_times, loop_times
 from inferplan.deployment import Estimate
@@ -29,6 +31,7 @@ LEAST_SLOTS, LEAST_TOKENS = 64, 2048
 
 
 def _capacity(case: Case) -> Capacity:
+    launch_of(case)
     return capacity_of(model_of(case).model, served_precision(case), case.row)
 
 
@@ -74,12 +77,12 @@ class Predictor:
     def predict(self, case: Case) -> Prediction:
         """The prediction of a case; raises the errors of what its row asks for, Unsupported for an unknown quantity."""
         if case.quantity in COUNTED:
-            value = float(COUNTED[case.quantity](case))
+            value = _finite(float(COUNTED[case.quantity](case)), case.quantity)
             return Prediction(value, value, value)
         if case.quantity not in TIMES:
             raise Unsupported(f"the quantity '{case.quantity}' is not predicted; those that are: {', '.join(PREDICTED)}")
         share = share_of(case.text("statistic"))
-        return Prediction(float(self.times(case).value(case.quantity, share)))
+        return Prediction(_finite(float(self.times(case).value(case.quantity, share)), case.quantity))
 
     def times(self, case: Case) -> Times:
         """Times of the load and deployment that a row names, as it was found at its first row."""
@@ -101,6 +104,8 @@ class Predictor:
             estimated = self._estimates[deployment] = deployment.estimator(case, self.efficiency)
         if isinstance(load, Batch):
             return batch_times(estimated, load)
+        if not model_of(case).model.generates:
+            raise Unsupported(f"{model_of(case).model.title} makes no tokens one by one: only a static batch of its passes is predicted")
         # passes are asked for at one point only, since step tables give the times
         e = estimated(input_tokens=load.input_tokens, output_tokens=load.output_tokens, context=load.input_tokens, batch=load.clients or 1)
 
@@ -116,6 +121,12 @@ class Predictor:
         if key not in self._tables:
             self._tables[key] = case_steps(e, schedule.but(max_num_seqs=slots), tokens)
         return replace(self._tables[key], graphs=graph_sizes(e.capacity), known={})
+
+
+def _finite(value: float, quantity: str) -> float:
+    if not np.isfinite(value):
+        raise Unsupported(f"{quantity} has no finite value here")
+    return value
 
 
 def _reach(count: int, least: int) -> int:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from inferplan.calibrate.loads import Batch, Loop
 from inferplan.deployment import Estimate
 from inferplan.errors import DoesNotFit, Unsupported
+from inferplan.ops import Numeric
 from inferplan.serving.arrivals import Gamma
 from inferplan.serving.batch_times import SLOTTED, Workload
 from inferplan.serving.continuous import Continuous, continuous
@@ -73,6 +74,8 @@ class BatchTimes:
     def _gap_s(self, quantity: str) -> float:
         if self.load.output_tokens == 1 and self.load.context is None:
             raise Unsupported(f"an output of one token has no {quantity}")
+        if not self.estimate.model.generates:
+            raise Unsupported(f"{self.estimate.model.title} makes no tokens one by one, so it has no {quantity}")
         return self.estimate.tpot_s
 
 
@@ -114,11 +117,24 @@ class RunTimes:
         return float(found.mean() if share is None else np.quantile(found, share))
 
 
-def run_times(served: Served, steady: Callable[[], Continuous]) -> RunTimes:
-    """Times of a run. A run that an interrupt cut short is none: the interrupt goes on."""
+def front_end_s(asked: Requests, each_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Seconds that prompts take in front of the engine's steps, `each_s` per prompt alone.
+
+    In a closed loop clients that start together wait for each other once, and later prompts come alone (as `front_end_wait_s` has it in
+    the mean); arrivals of an open loop come alone.
+
+    >>> front_end_s(Requests.of([0.0, 0.0, 5.0], 8, 8), np.full(3, 0.5)).tolist()
+    [0.5, 0.5, 0.5]
+    """
+    return np.where(np.arange(each_s.size) < (asked.clients or 0), np.cumsum(each_s), each_s)
+
+
+def run_times(served: Served, e: Estimate, steady: Callable[[], Continuous]) -> RunTimes:
+    """Times of a run with what the engine's front end takes. A run that an interrupt cut short is none: the interrupt goes on."""
     if served.partial:
         raise KeyboardInterrupt
     asked, tpot = served.requests, served.tpot_s[np.isfinite(served.tpot_s)]
+    front = front_end_s(asked, np.broadcast_to(_alone_s(e, asked.input_tokens), len(asked)))
     span = float(served.finish_s.max() - asked.arrival_s.min())
     gaps = int(np.maximum(asked.output_tokens - 1, 0).sum())
     values = {
@@ -128,16 +144,23 @@ def run_times(served: Served, steady: Callable[[], Continuous]) -> RunTimes:
     }
     if gaps:
         values["itl_s"] = float((served.last_s - served.first_s).sum()) / gaps
-    samples = {"ttft_s": served.ttft_s, "e2e_s": served.e2e_s, "tpot_s": tpot, "decode_tokens_per_s": 1 / tpot}
+    samples = {"ttft_s": served.ttft_s + front, "e2e_s": served.e2e_s + front, "tpot_s": tpot, "decode_tokens_per_s": 1 / tpot}
     return RunTimes(samples, values, steady)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SteadyTimes:
-    """Times of the steady state under arrivals at a rate."""
+    """Times of the steady state under arrivals at a rate.
+
+    tokens
+        of a request, prompt and output.
+    front_s
+        mean seconds that a prompt spends in the engine's front end, others before it included.
+    """
 
     found: Continuous
     tokens: float
+    front_s: float
 
     def value(self, quantity: str, share: float | None) -> float:
         """As `Times` says."""
@@ -153,7 +176,10 @@ class SteadyTimes:
         quantile = {
             "ttft_s": found.ttft_quantile_s, "tpot_s": found.tpot_quantile_s, "itl_s": found.itl_quantile_s, "e2e_s": found.e2e_quantile_s
         }  # fmt: skip
-        return float(quantile[quantity](share))
+        return float(quantile[quantity](share)) + self._front_s(quantity)
+
+    def _front_s(self, quantity: str) -> float:
+        return self.front_s if quantity in ("ttft_s", "e2e_s") else 0.0
 
     def _mean(self, quantity: str) -> float:
         found = self.found
@@ -161,7 +187,7 @@ class SteadyTimes:
             return float(found.requests_per_s) * self.tokens
         if quantity == "decode_tokens_per_s":
             return 1 / float(found.tpot_s)
-        return float(getattr(found, "tpot_s" if quantity == "itl_s" else quantity))
+        return float(getattr(found, "tpot_s" if quantity == "itl_s" else quantity)) + self._front_s(quantity)
 
 
 def loop_times(e: Estimate, load: Loop, block: int | None, tables: StepTables) -> Times:
@@ -180,9 +206,14 @@ def loop_times(e: Estimate, load: Loop, block: int | None, tables: StepTables) -
     if load.clients is None and load.requests is None:
         if load.cv != 1:
             raise Unsupported("the steady state is that of Poisson arrivals: with another arrival_cv the row must name requests")
-        return SteadyTimes(steady(), workload.input.mean + workload.output.mean)
+        return SteadyTimes(steady(), workload.input.mean + workload.output.mean, float(_alone_s(e, workload.input.mean)))
     schedule = Schedule.of(e.capacity).but(block=block)
-    return run_times(_closed(e, load, schedule, tables) if load.clients else _open(e, load, schedule, lengths, tables), steady)
+    return run_times(_closed(e, load, schedule, tables) if load.clients else _open(e, load, schedule, lengths, tables), e, steady)
+
+
+def _alone_s(e: Estimate, input_tokens: Numeric) -> Numeric:
+    """What a prompt takes in front of the steps when it comes alone."""
+    return e.setting.efficiency.front_end_s(e.setting.engine, len(e.model.order), input_tokens)
 
 
 def _closed(e: Estimate, load: Loop, schedule: Schedule, tables: StepTables) -> Served:

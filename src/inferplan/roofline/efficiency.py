@@ -119,6 +119,8 @@ class Overhead(Record):
         start before the last one ends make it smaller than 1, small kernels between the timed ones larger.
     collectives
         how much longer collectives take in a step than alone, since ranks wait for the slowest.
+    per_prompt_layer, per_input_token
+        what a prompt takes beside its kernels: the host launches its first pass layer by layer, and reads its tokens.
     """
 
     per_step: Time = 0.0
@@ -128,6 +130,8 @@ class Overhead(Record):
     per_recurrent_layer: Time = 0.0
     launch: Annotated[float, Field(gt=0, le=10)] = 1.0
     collectives: Annotated[float, Field(ge=1, le=10)] = 1.0
+    per_prompt_layer: Time = 0.0
+    per_input_token: Time = 0.0
     basis: Stated = "assumed"
     rows: int | None = None
     error: float | None = None
@@ -298,6 +302,15 @@ class Efficiency(Spec):
         if self.is_ideal:
             return Overhead()
         return self.engines.get(normalise(engine)) or self.engines.get("default") or Overhead()
+
+    def front_end_s(self, engine: str, layers: int, input_tokens: Numeric) -> Numeric:
+        """Seconds that engine and host take for a prompt beside its kernels, for a model of `layers` layers.
+
+        >>> float(Efficiency.ideal().front_end_s("vllm", 32, 1000))
+        0.0
+        """
+        own = self.overhead(engine)
+        return own.per_prompt_layer * layers + own.per_input_token * np.asarray(input_tokens)
 
     def step_overhead_s(
         self, engine: str, layers: int, sequences: Numeric, *, expert_layers: Numeric = 0, recurrent_layers: Numeric = 0

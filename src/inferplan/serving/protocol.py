@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from inferplan.deployment import Estimate
+from inferplan.formula import formula
+from inferplan.ops import Numeric
 from inferplan.serving.requests import closed_loop
 from inferplan.serving.schedule import Schedule, graph_sizes
 from inferplan.serving.served import Served
@@ -34,6 +36,20 @@ def case_steps(e: Estimate, schedule: Schedule, longest: int) -> TableSteps:
     )  # fmt: skip
 
 
+@formula(
+    "each_s * ((clients + 1) / (2 * prompts_per_client) + 1 - 1 / prompts_per_client)",
+    unit="s",
+    ref="one server, deterministic service: clients that start together wait for each other once, later prompts come alone",
+)
+def front_end_wait_s(each_s: Numeric, clients: Numeric, prompts_per_client: Numeric) -> Numeric:
+    """Mean seconds that prompts of a closed loop spend in a front end which takes them one after the other, `each_s` per prompt.
+
+    >>> round(front_end_wait_s(0.02, 64, 10), 3)
+    0.083
+    """
+    return each_s * ((clients + 1) / (2 * prompts_per_client) + 1 - 1 / prompts_per_client)
+
+
 def simulate_case(
     e: Estimate, *, concurrency: int, input_tokens: int, output_tokens: int, prompts: int | None = None, ratio: float = 0.8, seed: int = 0,
     schedule: Schedule | None = None, steps: TableSteps | None = None,
@@ -41,7 +57,8 @@ def simulate_case(
     """The protocol of InferenceMAX on a deployment: `concurrency` clients that start together, ten prompts each unless stated.
 
     Lengths are uniform from `ratio` to 1 of nominal. The scheduler is the engine's own, with as many slots as there are clients, as the
-    benchmark starts its servers. Raises DoesNotFit where the engine does not start or the cache cannot hold a request.
+    benchmark starts its servers. Times to first token hold what the front end takes: in the mean with the opening burst. Raises
+    DoesNotFit where the engine does not start or the cache cannot hold a request.
 
     >>> import inferplan as ip
     >>> e = ip.estimate(ip.model("llama-3.1-8b"), ip.hardware("h100"), ip.precision("fp8"), input_tokens=1024, output_tokens=1024)
@@ -57,4 +74,6 @@ def simulate_case(
     known = tpot[np.isfinite(tpot)]
     middle = (float(known.mean()), float(np.median(known))) if known.size else (float("nan"), float("nan"))
     rate = float(asked.output_tokens.sum() / served.finish_s.max())
-    return CaseTimes(float(ttft.mean()), float(np.median(ttft)), *middle, rate, served)
+    each = float(e.setting.efficiency.front_end_s(e.setting.engine, len(e.model.order), float(np.mean(asked.input_tokens))))
+    wait = float(front_end_wait_s(each, concurrency, len(ttft) / concurrency))
+    return CaseTimes(float(ttft.mean()) + wait, float(np.median(ttft)) + each, *middle, rate, served)
