@@ -291,7 +291,8 @@ def command(*words: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, 
     return code, *capsys.readouterr()
 
 
-def test_the_screen_answers_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_screen_answers_first(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     code, out, _ = command("--gpu", "a100,h100", "--formats", "bf16,fp8,w4a16", "--kv", "bf16,int8", capsys=capsys)
     assert code == 0
     said = out.split("\n\n")

@@ -543,7 +543,8 @@ def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
     return code, out, err
 
 
-def test_the_screen_answers_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_screen_answers_first(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     code, out, err = run(capsys, *BASE, "--accept", "0.8", "--draft-tokens", "4")
     assert (code, err) == (0, "")
     lines = out.splitlines()
