@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from inferplan.calibrate.cases import read_cases
+from inferplan.calibrate.validate import outcomes
 from inferplan.roofline.efficiency import Efficiency
 
 ROOT = Path(__file__).parents[1]
@@ -52,6 +54,20 @@ def test_the_shipped_constants_are_those_of_the_fit_and_hold_for_unseen_models_a
         assert np.median(e) <= median
         assert e.mean() <= mean
         assert np.mean(e <= 0.2) >= within
+
+
+OPEN_LOOP = {("e2e_s", "mean"): 0.12, ("itl_s", "mean"): 0.12, ("ttft_s", "mean"): 0.25, ("ttft_s", "p99"): 0.40}
+
+
+@pytest.mark.slow
+def test_runs_under_arrival_rates() -> None:
+    """None of these runs was fitted to: E2E and ITL within 12 %, mean TTFT within 25 %, its p99 within 40 % in the median."""
+    found = [o for o in outcomes(read_cases(ROOT / "validation" / "open_loop.csv")[0]) if o.error is not None]
+    assert len(found) == 497
+    for (quantity, statistic), least in OPEN_LOOP.items():
+        e = [abs(o.error) for o in found if o.case.quantity == quantity and o.case.row["statistic"] == statistic]
+        assert len(e) == 71
+        assert np.median(e) <= least, (quantity, statistic)
 
 
 def test_every_run_has_its_peer_and_its_source() -> None:

@@ -268,6 +268,8 @@ def estimate(
         model, hardware, precision, split, found, max_model_len=max_model_len or load.tokens, utilization=utilization,
         max_num_seqs=max_num_seqs or slots(found, load.batch), max_num_batched_tokens=max_num_batched_tokens, offload=offload,
     )  # fmt: skip
+    limit = float(np.asarray(held.launch.max_num_batched_tokens))
+    whole = first_pass(model, hardware, precision, load, batch, setting)
     return Estimate(
         model=model,
         hardware=hardware,
@@ -276,9 +278,9 @@ def estimate(
         load=load,
         counts=counts(model),
         capacity=held,
-        prefill=first_pass(model, hardware, precision, load, batch, setting),
+        prefill=whole,
         decode=decode(model, hardware, precision, context=load.contexts, batch=in_flight(batch, split), setting=setting),
-        prefill_step=first_step(model, hardware, precision, load, batch, setting, float(np.asarray(held.launch.max_num_batched_tokens))),
+        prefill_step=whole if steps_of(load, batch, limit) == 1 else first_step(model, hardware, precision, load, batch, setting, limit),
         utilization=utilization,
         max_num_batched_tokens=max_num_batched_tokens,
     )
