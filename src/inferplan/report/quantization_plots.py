@@ -129,7 +129,8 @@ def _draw_latency(ax: Axes, answers: Sequence[Quantized]) -> None:
     _bars(ax, answers, values, words)
     unit_axis(ax.xaxis, f"{TERMS['tpot_s'].label} of one request", "s", (0.0, float(ax.get_xlim()[1])), shown="ms")
     if len(answers) > 1:
-        ax.legend(loc="best", fontsize=SMALL)
+        look = {"ncol": min(2, len(answers)), "fontsize": SMALL, "columnspacing": 0.7, "handlelength": 0.9, "borderaxespad": 0.2}
+        ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), **look)
 
 
 def _draw_capacity(ax: Axes, answers: Sequence[Quantized]) -> None:

@@ -86,6 +86,7 @@ def _timeline(requests: Axes, cache: Axes, served: Served) -> None:
     requests.fill_between(t, running, color=BLUE, alpha=0.35, lw=0, label="running")
     requests.plot(t, waiting, color=VERMILION, lw=0.9, label="waiting")
     requests.set(ylabel="requests", ylim=(0, None), xlim=(0, end))
+    requests.locator_params(axis="y", integer=True)
     requests.legend(loc="best", fontsize=SMALL)
     requests.tick_params(labelbottom=False)
     limit = served.schedule.kv_tokens * len(served.series)
