@@ -11,6 +11,7 @@ import numpy as np
 from inferplan.deployment import Estimate
 from inferplan.errors import DoesNotFit, Unsupported
 from inferplan.report.canvas import canvas, panels, plain, powers_of_two, title, unit_axis
+from inferplan.report.estimates import front_end
 from inferplan.report.screen import Bold, table
 from inferplan.serving.batch_times import Workload, prefill_steps, reservation, reserved_tokens
 from inferplan.serving.continuous import Continuous, Serving, continuous
@@ -338,6 +339,7 @@ def remarks(c: Compared) -> list[str]:
     mixed = "prefills share steps with decodes" if prefill_steps(e) == "mixed" else "decodes wait while prompts are prefilled"
     aside = "cache is taken as requests grow" if reservation(e) == "as-needed" else "cache is set aside for the longest request"
     lines.append(f"Continuous, by the habits of {e.engine.title}: {mixed}; {aside}. Preemption costs nothing here.")
+    lines += front_end(e, c.workload.input.mean)
     if c.kind == "rate_per_s":
         lines.append(
             "Arrivals are Poisson; burstier ones wait longer. Means do not depend on the law of outputs until all places are taken."

@@ -383,6 +383,8 @@ def remarks(e: Estimate) -> list[str]:
         lines.append("Times are floors: efficiency 1, no overhead, exchanges between devices for nothing but their bytes.")
     else:
         lines.append(f"Times are estimates of the calibration '{e.setting.efficiency.name}'; the floor is what physics allows.")
+    if e.model.generates:
+        lines += front_end(e, e.load.input_tokens - e.load.cached)
     listed = price(e.hardware)
     if listed:
         lines.append(
@@ -396,6 +398,12 @@ def remarks(e: Estimate) -> list[str]:
     if e.model.note:
         lines.append(f"Model: {e.model.note}")
     return lines
+
+
+def front_end(e: Estimate, input_tokens: float) -> list[str]:
+    """What host and front end take for a prompt beside the engine's steps, which times to first token here leave out."""
+    each = float(e.setting.efficiency.front_end_s(e.setting.engine, len(e.model.order), input_tokens))
+    return [f"Not in TTFT: about {show(each, 's')} per prompt that host and front end take beside the steps."] if each else []
 
 
 def see_also(e: Estimate, asked_model: str, asked_gpu: str) -> str:

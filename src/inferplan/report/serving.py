@@ -11,6 +11,7 @@ import numpy as np
 
 from inferplan.deployment import Estimate
 from inferplan.errors import SpecError
+from inferplan.report.estimates import front_end
 from inferplan.report.screen import Bold, console, table
 from inferplan.serving.served import Served
 from inferplan.serving.summary import QUANTILES, TIMES
@@ -150,7 +151,7 @@ def show_served(e: Estimate, served: Served, found: dict[str, Any], source: str,
     if found["served"]:
         out.print("")
         out.print(times_table(found))
-        out.print("\n" + "\n".join(remarks(served, found)))
+        out.print("\n" + "\n".join(remarks(served, found) + front_end(e, float(served.requests.input_tokens.mean()))))
 
 
 def times_table(found: dict[str, Any]) -> Any:
