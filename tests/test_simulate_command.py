@@ -102,6 +102,8 @@ def test_a_trace(capsys, tmp_path):
     ("words", "message"),
     [
         (("--arrivals", "poisson:-1"), "--arrivals: poisson:-1: needs a rate"),
+        (("--rate", "2"), "--rate: poisson:2: give one of --arrivals, --rate"),
+        (("--concurrency", "2", "--rate", "3"), "give one of --arrivals, --rate, --concurrency"),
         (("--input-lengths", "long"), "--input-lengths: long: is no length"),
         (("--isl", "0"), "--isl: 0: lengths must be whole numbers from 1"),
         (("-n", "0"), "requests: 0: must be from 1"),
@@ -133,6 +135,30 @@ def test_wrong_input_is_one_line(capsys, words, message):
     assert err.startswith("inferplan: ")
     assert message in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("short", "law"), [(("--rate", "3"), "poisson:3"), (("--concurrency", "4"), "closed:4")])
+def test_short_forms_of_a_law_are_the_law(capsys, short, law):
+    rest = ("-n", "60", "--isl", "300", "--osl", "20", "--json")
+    told = [json.loads(run(capsys, "simulate", *ON, *words, *rest)[1]) for words in (short, ("--arrivals", law))]
+    assert told[0].pop("source").startswith(law)
+    told[1].pop("source")
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--rate", "nan"), "--rate: poisson:nan: is no law"),
+        (("--rate", "0"), "--rate: poisson:0: needs a rate"),
+        (("--concurrency", "0"), "--concurrency: closed:0: needs a whole number of clients"),
+        (("--rate", "2", "--trace", "t.csv"), "--rate: 2.0: is of no account with --trace"),
+    ],
+)
+def test_wrong_short_forms_are_one_line(capsys, words, message):
+    code, out, err = run(capsys, "simulate", *ON, *words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
 
 
 def test_a_missing_trace(capsys):

@@ -29,9 +29,12 @@ Trace = Annotated[
     typer.Option("--trace", help="Requests from a CSV, JSONL or Parquet file: Azure, BurstGPT, Mooncake, vidur or plain columns."),
 ]
 Limit = Annotated[int | None, typer.Option("--limit", help="Only so many requests of the trace.")]
+UNSAID = "poisson:1"
 ArrivalLaw = Annotated[
     str, typer.Option("--arrivals", help="poisson:5, gamma:5,cv=2, constant:5, diurnal:5,peak=1.9, at-once or closed:64 (clients).")
 ]
+Rate = Annotated[float | None, typer.Option("--rate", help="Requests per second; short for --arrivals poisson:RATE.")]
+Clients = Annotated[int | None, typer.Option("--concurrency", help="Clients with one request each; short for --arrivals closed:CLIENTS.")]
 Count = Annotated[int | None, typer.Option("--requests", "-n", help="Requests to draw; unsaid: 1000, or 10 for each client.")]
 InputLaw = Annotated[str | None, typer.Option("--input-lengths", help=f"Law of prompts instead of --isl: {LAW}.")]
 OutputLaw = Annotated[str | None, typer.Option("--output-lengths", help="Law of outputs instead of --osl, in the same forms.")]
@@ -70,7 +73,9 @@ class Traffic:
 
     trace: Trace = None
     limit: Limit = None
-    arrivals: ArrivalLaw = "poisson:1"
+    arrivals: ArrivalLaw = UNSAID
+    rate: Rate = None
+    concurrency: Clients = None
     requests: Count = None
     input_lengths: InputLaw = None
     output_lengths: OutputLaw = None
@@ -117,7 +122,9 @@ class Traffic:
     def _refuse_unused(self) -> None:
         """Raise SpecError for an option that the kind of requests makes no use of."""
         unsaid = Traffic()
-        idle = ("arrivals", "requests", "input_lengths", "output_lengths", "max_tokens") if self.trace else ("limit", "hash_tokens")
+        idle = ("limit", "hash_tokens")
+        if self.trace:
+            idle = ("arrivals", "rate", "concurrency", "requests", "input_lengths", "output_lengths", "max_tokens")
         for name in idle:
             if getattr(self, name) != getattr(unsaid, name):
                 rule = "is of no account with --trace" if self.trace else "needs --trace"
@@ -133,14 +140,25 @@ class Traffic:
         left_out = f"; {read.dropped:,} without prompt or output left out" if read.dropped else ""
         return read.requests, f"{self.trace} ({read.form} columns{left_out})"
 
+    def law(self) -> tuple[str, str]:
+        """The law of arrivals in words, and the option that says it."""
+        said = {"--arrivals": self.arrivals} if self.arrivals != UNSAID else {}
+        said |= {"--rate": f"poisson:{self.rate:.12g}"} if self.rate is not None else {}
+        said |= {"--concurrency": f"closed:{self.concurrency}"} if self.concurrency is not None else {}
+        if len(said) > 1:
+            raise SpecError(f"give one of {', '.join(said)}", field=list(said)[-1], value=said.popitem()[1])
+        option, text = said.popitem() if said else ("--arrivals", UNSAID)
+        return text, option
+
     def _laws(self, asked: Asked) -> tuple[Requests, str]:
         from inferplan.serving import arrivals
         from inferplan.serving.requests import Requests
 
-        law, (prompts, outputs) = arrivals.parse(self.arrivals, "--arrivals"), self.lengths(asked)
+        text, option = self.law()
+        law, (prompts, outputs) = arrivals.parse(text, option), self.lengths(asked)
         count = self.requests if self.requests is not None else 10 * law.clients if isinstance(law, arrivals.ClosedLoop) else 1000
         found = Requests.drawn(law, prompts, outputs, count, seed=self.seed, max_tokens=self.max_tokens)
-        return found, f"{self.arrivals}, prompts {prompts.text}, outputs {outputs.text}, seed {self.seed}"
+        return found, f"{text}, prompts {prompts.text}, outputs {outputs.text}, seed {self.seed}"
 
     def estimate(self, asked: Asked, found: Requests) -> Estimate:
         """The deployment, started for the longest of the requests unless a length is given."""
