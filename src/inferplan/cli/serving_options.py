@@ -122,7 +122,7 @@ class Traffic:
     def _refuse_unused(self) -> None:
         """Raise SpecError for an option that the kind of requests makes no use of."""
         unsaid = Traffic()
-        idle = ("limit", "hash_tokens")
+        idle: tuple[str, ...] = ("limit", "hash_tokens")
         if self.trace:
             idle = ("arrivals", "rate", "concurrency", "requests", "input_lengths", "output_lengths", "max_tokens")
         for name in idle:
