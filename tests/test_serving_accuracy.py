@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import fit_serving as tool  # noqa: E402
 
 EVERY = 12
+MARGIN = 0.02
 
 
 def errors(predicted: np.ndarray, known: pd.Series) -> np.ndarray:
@@ -54,6 +55,31 @@ def test_the_shipped_constants_are_those_of_the_fit_and_hold_for_unseen_models_a
         assert np.median(e) <= median
         assert e.mean() <= mean
         assert np.mean(e <= 0.2) >= within
+
+
+def recorded_slices() -> dict[tuple[str, ...], tuple[float, float]]:
+    """Median errors of TPOT, model and part left out, as the page of results has them by model, engine, part and weights."""
+    table = tool.PAGE.read_text().split("## Worst slices first")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.endswith(" % |")]
+    return {tuple(row[:4]): (percent(row[6]), percent(row[7])) for row in rows}
+
+
+def percent(text: str) -> float:
+    return float(text.removesuffix(" %")) / 100
+
+
+@pytest.mark.slow
+def test_no_slice_is_worse_than_the_page_of_results_says() -> None:
+    """Models and parts left out, by model, engine, part and weights: none more than 2 points above its recorded median."""
+    d, f, engine = tool.rows()
+    recorded = recorded_slices()
+    slices = d.groupby(["model", "engine", "gpu", "weights"]).indices
+    assert set(recorded) == set(slices)
+    for at, column in enumerate(("model", "gpu")):
+        e = errors(tool.held_out(d, f, engine, column), d.tpot_s)
+        now = {key: float(np.median(e[rows])) for key, rows in slices.items()}
+        worse = {key: (median, recorded[key][at]) for key, median in now.items() if median > recorded[key][at] + MARGIN}
+        assert not worse, column
 
 
 OPEN_LOOP = {("e2e_s", "mean"): 0.12, ("itl_s", "mean"): 0.12, ("ttft_s", "mean"): 0.25, ("ttft_s", "p99"): 0.40}
