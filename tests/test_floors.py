@@ -16,7 +16,7 @@ FLOORS = (
     ("memory",),
     ("deployment", "names", "explain"),
     ("serving", "speculation", "quantization"),
-    ("calibrate",),
+    ("calibrate", "planner", "launch"),
     ("report",),
     ("cli", "__main__"),
 )
