@@ -18,10 +18,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from serving_results import PAGE, page
+from serving_bands import PATH as BANDS
+from serving_bands import without_class
+from serving_bands import written as bands_written
+from serving_baselines import derate, derated, roofs
+from serving_results import PAGE, page, write_picture
 
 from inferplan import names
-from inferplan.deployment import estimate
+from inferplan.deployment import Estimate, estimate
 from inferplan.engine.segment import Segment
 from inferplan.engine.step import Setting, Step, decode, prefill, step
 from inferplan.memory.capacity import capacity
@@ -49,20 +53,17 @@ def bare() -> Efficiency:
     return Efficiency.default().model_copy(update={"engines": {name: Overhead() for name in ("default", *ENGINES)}})
 
 
+def written_now() -> Efficiency:
+    """The calibration as its files say now: this script writes some of them."""
+    return Efficiency.load(ROOT / "calibration" / "default.yaml")
+
+
 def parts(found: Step) -> np.ndarray:
     """Seconds of a pass: kernels without start-up, start-ups, collectives; then layers with experts and with a recurrence."""
-    launch = sum(float(np.asarray(op.count)) * kernel(found, op).launch_s for op in found.ops if op.kind != "collective")
+    launch = sum(float(np.asarray(op.count)) * found.kernel(op).launch_s for op in found.ops if op.kind != "collective")
     ops = sum(float(np.asarray(found.op_s(op))) for op in found.ops)
     wires = sum(float(np.asarray(found.wire_s(op))) for op in found.ops)
     return np.array([ops - launch, launch, wires, float(found.layers_of("experts")), float(found.layers_of("recurrence"))])
-
-
-def kernel(found: Step, op: Any) -> Any:
-    part = found.hardware
-    rate = "none" if op.rate == "none" else part.computed_in(op.rate)
-    return found.setting.efficiency.kernel(
-        op.kind, rate, part.architecture, stored=op.stored or None, engine=found.setting.engine, part=part.name
-    )
 
 
 model_of, part_of = cache(names.model), cache(names.hardware)
@@ -73,10 +74,10 @@ def precision_of(weights: str, kv: str) -> Any:
     return names.precision(weights).with_kv(kv or "bf16")
 
 
-def features(row: Any) -> np.ndarray:
-    """A run as the terms that constants multiply: work, start-ups, collectives, expert and recurrent layers, sequences."""
+def passes(row: Any, kernels: Efficiency) -> tuple[Step, Step, bool, float, float]:
+    """A run's decode step, the pass that takes a prompt up, whether decodes share it, how often it comes, and sequences in a step."""
     split = Parallel(int(row.tp), int(row.pp), int(row.dp), int(row.ep))
-    setting = Setting(split, bare(), row.engine)
+    setting = Setting(split, kernels, row.engine)
     model, part, precision = model_of(row.model), part_of(row.gpu), precision_of(row.weights, row.kv)
     inputs, outputs = LENGTHS * row.input_tokens, LENGTHS * row.output_tokens
     held = capacity(
@@ -86,15 +87,28 @@ def features(row: Any) -> np.ndarray:
     tokens = float(np.asarray(held.kv_cache_tokens * held.groups))
     whole = row.engine == "tensorrt-llm"  # it admits what it can finish
     n = min(float(row.concurrency), max(1.0, tokens / (inputs + (row.output_tokens if whole else outputs / 2))))
-    own = parts(decode(model, part, precision, context=inputs + outputs / 2, batch=n, setting=setting))
-    if row.engine == "sglang":
-        more = parts(prefill(model, part, precision, input_tokens=inputs, setting=setting))
+    step_of = decode(model, part, precision, context=inputs + outputs / 2, batch=n, setting=setting)
+    alone = row.engine == "sglang"
+    if alone:
+        prompt = prefill(model, part, precision, input_tokens=inputs, setting=setting)
     else:
-        both = Segment(n, 1, inputs + outputs / 2), Segment(1, inputs)
-        more = parts(step(model, part, precision, *both, setting=setting)) - own
+        prompt = step(model, part, precision, Segment(n, 1, inputs + outputs / 2), Segment(1, inputs), setting=setting)
+    return step_of, prompt, not alone, n / outputs, n
+
+
+def features(row: Any, kernels: Efficiency | None = None) -> np.ndarray:
+    """A run as the terms that constants multiply: work, start-ups, collectives, expert and recurrent layers, sequences."""
+    step_of, prompt, shared, often, n = passes(row, kernels or bare())
+    own, more = parts(step_of), parts(prompt)
+    more = more - own if shared else more
     more[3:] = 0.0
-    found = own + n / outputs * more
-    return np.append(found, n)
+    return np.append(own + often * more, n)
+
+
+def work(row: Any) -> np.ndarray:
+    """A run as `serving_baselines.derate` takes it."""
+    step_of, prompt, shared, often, _ = passes(row, Efficiency.ideal())
+    return np.array([*roofs(step_of), *(roofs(prompt) + (0.0 if shared else roofs(step_of))), often])
 
 
 def names_of() -> list[str]:
@@ -193,18 +207,23 @@ def written(x: np.ndarray, d: pd.DataFrame, f: np.ndarray, engine: np.ndarray, f
     return "\n".join(lines) + "\n"
 
 
-def simulated(d: pd.DataFrame) -> np.ndarray:
+def deployed(row: Any, efficiency: Efficiency) -> Estimate:
+    """The deployment of a run."""
+    return estimate(
+        model_of(row.model), part_of(row.gpu), precision_of(row.weights, row.kv), engine=row.engine, efficiency=efficiency,
+        parallel=Parallel(int(row.tp), int(row.pp), int(row.dp), int(row.ep)), input_tokens=int(row.input_tokens),
+        output_tokens=int(row.output_tokens), max_model_len=int(row.max_model_len), max_num_seqs=int(row.concurrency),
+        max_num_batched_tokens=int(row.max_num_batched_tokens),
+    )  # fmt: skip
+
+
+def simulated(d: pd.DataFrame, shipped: Efficiency | None = None) -> np.ndarray:
     """Mean seconds to first token and per output token of each run, request by request, with no front end."""
-    shipped = Efficiency.default()
+    shipped = shipped or written_now()
     engines = {n: o.model_copy(update={"per_prompt_layer": 0.0, "per_input_token": 0.0}) for n, o in shipped.engines.items()}
-    plain, found = shipped.model_copy(update={"engines": engines}), []
+    shipped, found = shipped.model_copy(update={"engines": engines}), []
     for row in d.itertuples():
-        split = Parallel(int(row.tp), int(row.pp), int(row.dp), int(row.ep))
-        e = estimate(
-            model_of(row.model), part_of(row.gpu), precision_of(row.weights, row.kv), parallel=split, engine=row.engine, efficiency=plain,
-            input_tokens=int(row.input_tokens), output_tokens=int(row.output_tokens), max_model_len=int(row.max_model_len),
-            max_num_seqs=int(row.concurrency), max_num_batched_tokens=int(row.max_num_batched_tokens),
-        )  # fmt: skip
+        e = deployed(row, shipped)
         case = simulate_case(e, concurrency=int(row.concurrency), input_tokens=int(row.input_tokens), output_tokens=int(row.output_tokens))
         found.append((case.ttft_mean_s, case.tpot_mean_s))
     return np.array(found)
@@ -241,6 +260,30 @@ def front_held_out(d: pd.DataFrame, plain: np.ndarray, engine: np.ndarray, colum
     return found
 
 
+def waits(d: pd.DataFrame) -> np.ndarray:
+    """Whether the cache holds fewer requests of each run than it has clients."""
+    found = []
+    for row in d.itertuples():
+        e = deployed(row, Efficiency.ideal())
+        found.append(e.max_sequences < row.concurrency)
+    return np.array(found)
+
+
+def unseen_classes(d: pd.DataFrame, f: np.ndarray, engine: np.ndarray, plain: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """TPOT and TTFT of each run without kernels of its class of parts, from constants fitted to the other classes."""
+    classes = np.array([part_of(name).architecture for name in d.gpu])
+    tpot, ttft = np.zeros(len(d)), np.zeros(len(d))
+    for name in np.unique(classes):
+        out = classes == name
+        rest, parts_of = d[~out], set(d.gpu[out].map(lambda gpu: part_of(gpu).name))
+        x = fit(f[~out], engine[~out], rest.tpot_s.to_numpy(), balance(rest))
+        blind = without_class(bare(), name, parts_of)
+        tpot[out] = predict(x, np.array([features(row, blind) for row in d[out].itertuples()]), engine[out])
+        slow = simulated(d[out], without_class(written_now(), name, parts_of))[:, 0]
+        ttft[out] = first_tokens(fit_front(rest, plain[~out], engine[~out]), d[out], slow, engine[out])
+    return tpot, ttft
+
+
 def main() -> None:
     d, f, engine = rows()
     seconds, first = d.tpot_s.to_numpy(), d.ttft_s.to_numpy()
@@ -257,7 +300,17 @@ def main() -> None:
     tpot["simulated request by request"] = per_token
     tpot["the priors alone"] = predict(priors()[0], f, engine)
     ttft["without a front end"] = plain
-    PAGE.write_text(page(d, tpot, ttft))
+    outs = ("one model out", "one part out")
+    seen = {"tpot": [tpot[name] for name in outs], "ttft": [ttft[name] for name in outs]}
+    unseen = {name: [found] for name, found in zip(("tpot", "ttft"), unseen_classes(d, f, engine, plain), strict=True)}
+    waiting = waits(d)
+    BANDS.write_text(bands_written(d, waiting, seen, unseen))
+    shares = derate(np.array([work(row) for row in d.itertuples()]), seconds)
+    simple = {"the plain roofline": Efficiency.ideal(), "two constants": derated(shares, bare().kernels)}
+    for name, efficiency in simple.items():
+        ttft[name], tpot[name] = simulated(d, efficiency).T
+    PAGE.write_text(page(d, tpot, ttft, shares, waiting, written_now()))
+    write_picture(d, tpot["one model out"], ttft["one model out"])
     for label, found, known in (("TPOT", tpot, seconds), ("TTFT", ttft, first)):
         for name, predicted in found.items():
             print(said(f"{label} {name}", predicted, known))

@@ -8,9 +8,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from inferplan.calibrate.cases import Case
+from inferplan.calibrate.validate import Outcome
+from inferplan.report import canvas
+from inferplan.report.parity import plot_parity
+from inferplan.roofline.bands import Known
+from inferplan.roofline.efficiency import Banded, Efficiency
+
 ROOT = Path(__file__).parents[1]
+KNOWN: tuple[Known, ...] = ("measured", "inherited", "waiting")
+PICTURE = ROOT / "validation" / "serving.png"
 PAGE = ROOT / "validation" / "RESULTS.md"
 PEERS = ROOT / "validation" / "aiconfigurator.csv"
+Made = dict[str, np.ndarray]
 SLICE = ["model", "engine", "gpu", "weights"]
 
 HEAD = """# How far estimates lie from served traffic
@@ -23,14 +33,26 @@ mean time to first token (TTFT).
   TTFT (one of each engine, one shared). Kernels and links come from timings of kernels alone.
 - **one model out**, **one part out**: each model's (each part's) runs predicted from constants fitted to all others, which is what a
   model or a part that nobody measured gets.
+- **the plain roofline**: efficiency 1, nothing added. **two constants**: {compute:.0%} of the peak and {bandwidth:.0%} of the
+  bandwidth, the pair with the smallest median error of TPOT over all these runs.
 - AIConfigurator 0.12.0 on the same runs, by its measured kernels and in the mode that predicts most, with the share that it predicts.
 
 ## All runs
 
 {overall}
+![Predicted against measured, model left out](serving.png)
+
+## Bands
+
+The 80 % bands of calibration/bands.yaml are percentiles of measured over predicted, with the model and with the part left out, moved
+outwards until bands made without a model hold 80 % of its runs. `held` is the share of runs in the shipped band when predicted with the
+model left out. `waiting`: the cache holds fewer requests than there are clients. `inherited`: kernels of the class of parts left out too.
+
+{bands}
 ## Worst slices first, TPOT with the model left out
 
-`in` in sample, `model` and `part` left out, `sign` the signed median with the model left out, `TTFT` its median error, model left out.
+`in` in sample, `model` and `part` left out, `sign` the signed median with the model left out, `TTFT` its median error, model left out,
+`held` the share of runs whose TPOT lies in its band, model left out.
 
 {slices}
 ## By load, TPOT with the model left out
@@ -42,10 +64,44 @@ cache is a large one of the wait, so that means of TTFT errors are far above the
 """
 
 
-def page(d: pd.DataFrame, tpot: dict[str, np.ndarray], ttft: dict[str, np.ndarray]) -> str:
-    """The whole page; predictions by how they were made."""
+def page(d: pd.DataFrame, tpot: Made, ttft: Made, shares: tuple[float, float], waiting: np.ndarray, shipped: Efficiency) -> str:
+    """The whole page; predictions by how they were made, the two constants, which runs wait for cache, and the calibration with bands."""
     d = d.merge(pd.read_csv(PEERS), on="case", how="left", validate="one_to_one")
-    return HEAD.format(rows=len(d), overall=_overall(d, tpot, ttft), slices=_slices(d, tpot, ttft), loads=_loads(d, tpot))
+    inside = {name: held(d, found["one model out"], name, waiting, shipped) for name, found in (("tpot", tpot), ("ttft", ttft))}
+    return HEAD.format(
+        rows=len(d), overall=_overall(d, tpot, ttft), slices=_slices(d, tpot, ttft, inside["tpot"]), loads=_loads(d, tpot),
+        compute=shares[0], bandwidth=shares[1], bands=_bands(d, inside, waiting, shipped),
+    )  # fmt: skip
+
+
+def held(d: pd.DataFrame, predicted: np.ndarray, quantity: Banded, waiting: np.ndarray, shipped: Efficiency) -> np.ndarray:
+    """Whether each run's known value lies in the shipped band about a prediction."""
+    bands = {known: shipped.band(quantity, "vllm", "", known) for known in KNOWN}
+    low, high = (np.where(waiting, getattr(bands["waiting"], end), getattr(bands["measured"], end)) for end in ("low", "high"))
+    ratio = d[f"{quantity}_s"].to_numpy() / predicted
+    return (ratio >= low) & (ratio <= high)
+
+
+def _bands(d: pd.DataFrame, inside: Made, waiting: np.ndarray, shipped: Efficiency) -> str:
+    lines = []
+    for quantity, found in inside.items():
+        for known in KNOWN:
+            band = shipped.band(quantity, "vllm", "", known)
+            rows = waiting if known == "waiting" else ~waiting
+            share = f"{found[rows].mean():.0%}" if known != "inherited" else ""
+            lines.append([quantity.upper(), known, f"{band.low - 1:+.0%}", f"{band.high - 1:+.0%}", str(rows.sum()), share])
+        lines.append([quantity.upper(), "all", "", "", str(len(d)), f"{found.mean():.0%}"])
+    return _table(["", "known", "from", "to", "runs", "held"], lines)
+
+
+def write_picture(d: pd.DataFrame, tpot: np.ndarray, ttft: np.ndarray) -> None:
+    """Predicted against measured, a panel each for TPOT and TTFT."""
+    found = []
+    for quantity, predicted in (("tpot_s", tpot), ("ttft_s", ttft)):
+        for row, value in zip(d.to_dict("records"), predicted, strict=True):
+            case = Case(row["case"], quantity, row[quantity], {"engine": row["engine"]}, ROOT)
+            found.append(Outcome(case, predicted=float(value)))
+    canvas.write_picture(plot_parity(found, "engine"), PICTURE)
 
 
 def _errors(predicted: np.ndarray, known: np.ndarray) -> np.ndarray:
@@ -53,7 +109,7 @@ def _errors(predicted: np.ndarray, known: np.ndarray) -> np.ndarray:
     return error[np.isfinite(error)]
 
 
-def _overall(d: pd.DataFrame, tpot: dict[str, np.ndarray], ttft: dict[str, np.ndarray]) -> str:
+def _overall(d: pd.DataFrame, tpot: Made, ttft: Made) -> str:
     lines = []
     for title, found, column in (("TPOT", tpot, "tpot_s"), ("TTFT", ttft, "ttft_s")):
         modes = {f"AIConfigurator, {mode}": d[f"{mode}_{column}"].to_numpy() for mode in ("silicon", "hybrid")}
@@ -64,21 +120,20 @@ def _overall(d: pd.DataFrame, tpot: dict[str, np.ndarray], ttft: dict[str, np.nd
     return _table(["", "prediction", "predicted", "median", "mean", "90th", "within 10 %", "20 %", "30 %"], lines)
 
 
-def _slices(d: pd.DataFrame, tpot: dict[str, np.ndarray], ttft: dict[str, np.ndarray]) -> str:
+def _slices(d: pd.DataFrame, tpot: Made, ttft: Made, inside: np.ndarray) -> str:
     lines = []
     for key, rows in d.groupby(SLICE).indices.items():
         known = d.tpot_s.to_numpy()[rows]
         errors = [float(np.median(_errors(tpot[name][rows], known))) for name in ("in sample", "one model out", "one part out")]
         sign = float(np.median(tpot["one model out"][rows] / known - 1))
         first = float(np.median(_errors(ttft["one model out"][rows], d.ttft_s.to_numpy()[rows])))
-        lines.append(
-            (errors[1], [*key, str(len(rows)), *(f"{100 * e:.1f} %" for e in errors), f"{100 * sign:+.1f} %", f"{100 * first:.1f} %"])
-        )
-    head = ["model", "engine", "part", "weights", "runs", "in", "model", "part", "sign", "TTFT"]
+        more = (f"{100 * sign:+.1f} %", f"{100 * first:.1f} %", f"{100 * inside[rows].mean():.0f} %")
+        lines.append((errors[1], [*key, str(len(rows)), *(f"{100 * e:.1f} %" for e in errors), *more]))
+    head = ["model", "engine", "part", "weights", "runs", "in", "model", "part", "sign", "TTFT", "held"]
     return _table(head, [line for _, line in sorted(lines, key=lambda pair: -pair[0])])
 
 
-def _loads(d: pd.DataFrame, tpot: dict[str, np.ndarray]) -> str:
+def _loads(d: pd.DataFrame, tpot: Made) -> str:
     lines = []
     for column in ("concurrency", "engine", "gpu"):
         for value, rows in d.groupby(column).indices.items():

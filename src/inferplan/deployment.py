@@ -16,7 +16,9 @@ from inferplan.memory.capacity import Capacity, capacity
 from inferplan.memory.offloading import offload_of
 from inferplan.memory.weights import weight_bytes, weight_bytes_by_part
 from inferplan.ops import Numeric
-from inferplan.roofline.efficiency import Efficiency
+from inferplan.roofline.bands import Band, Known
+from inferplan.roofline.efficiency import Banded, Efficiency
+from inferplan.roofline.optime import Basis
 from inferplan.roofline.pipeline import pipelined_s
 from inferplan.specs.counts import Counts, counts
 from inferplan.specs.engine import Engine
@@ -151,6 +153,39 @@ class Estimate:
         return self.ttft_s + (self.load.output_tokens - 1) * self.tpot_s
 
     @property
+    def basis(self) -> Basis:
+        """How well times are known: `measured` where kernels of prefill and decode and the engine are, `ideal` for floors."""
+        steps = [self.prefill_step, self.decode] if self.model.generates else [self.prefill_step]
+        return next((found for step in steps if (found := step.basis) != "measured"), "measured")
+
+    def band(self, quantity: Banded, *, waiting: bool = False) -> Band | None:
+        """Where four of five measurements of a time lie about its estimate, as shares of it; None for floors and where nothing is known.
+
+        `waiting` says that requests wait for cache.
+        """
+        known: Known = "waiting" if waiting else "measured" if self.basis == "measured" else "inherited"
+        return self.setting.efficiency.band(quantity, self.setting.engine, self.hardware.name, known)
+
+    @property
+    def tpot_band_s(self) -> tuple[float, float] | None:
+        """The ends of the 80 % band of TPOT."""
+        return _ends(self.band("tpot"), self.tpot_s, self.floor_tpot_s)
+
+    @property
+    def ttft_band_s(self) -> tuple[float, float] | None:
+        """The ends of the 80 % band of TTFT."""
+        return _ends(self.band("ttft"), self.ttft_s, self.floor_ttft_s)
+
+    @property
+    def e2e_band_s(self) -> tuple[float, float] | None:
+        """The ends of the 80 % band of a whole request, both of its parts taken to miss the same way."""
+        first, gap = self.ttft_band_s, self.tpot_band_s
+        if first is None or gap is None:
+            return None
+        low, high = (a + (self.load.output_tokens - 1) * b for a, b in zip(first, gap, strict=True))
+        return low, high
+
+    @property
     def decode_tokens_per_s(self) -> float:
         """Tokens per second of one sequence while it decodes."""
         return 1 / self.tpot_s
@@ -210,6 +245,13 @@ class Estimate:
         """For each number type the precision asks for, the one that this part multiplies in."""
         rates = sorted({op.rate for op in self.decode.ops if op.rate not in ("none", "fp32")})
         return {rate: self.hardware.computed_in(rate) for rate in rates}
+
+
+def _ends(band: Band | None, estimate_s: float, floor_s: float) -> tuple[float, float] | None:
+    if band is None:
+        return None
+    low, high = band.of(estimate_s, floor_s)
+    return float(low), float(high)
 
 
 def estimate(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from inferplan.calibrate.banded import Banded
 from inferplan.calibrate.cases import Case
 from inferplan.calibrate.deployed import Deployment, launch_of, model_of, precision_of, served_precision
 from inferplan.calibrate.loads import Batch, Loop, load_of, share_of
@@ -72,7 +73,7 @@ class Predictor:
     efficiency: Efficiency = field(default_factory=Efficiency.default)
     _estimates: dict[Any, Any] = field(default_factory=dict)
     _tables: dict[Any, TableSteps] = field(default_factory=dict)
-    _times: dict[Any, Times | InferplanError] = field(default_factory=dict)
+    _times: dict[Any, tuple[Times, Banded] | InferplanError] = field(default_factory=dict)
 
     def predict(self, case: Case) -> Prediction:
         """The prediction of a case; raises the errors of what its row asks for, Unsupported for an unknown quantity."""
@@ -82,10 +83,12 @@ class Predictor:
         if case.quantity not in TIMES:
             raise Unsupported(f"the quantity '{case.quantity}' is not predicted; those that are: {', '.join(PREDICTED)}")
         share = share_of(case.text("statistic"))
-        return Prediction(_finite(float(self.times(case).value(case.quantity, share)), case.quantity))
+        times, bands = self.times(case)
+        value = _finite(float(times.value(case.quantity, share)), case.quantity)
+        return Prediction(value, *(bands.ends(times, case.quantity, share, value) or (None, None)))
 
-    def times(self, case: Case) -> Times:
-        """Times of the load and deployment that a row names, as it was found at its first row."""
+    def times(self, case: Case) -> tuple[Times, Banded]:
+        """Times of the load and deployment that a row names, and their bands, as they were found at its first row."""
         key = Deployment.of(case), load_of(case)
         found = self._times.get(key)
         if found is None:
@@ -98,12 +101,13 @@ class Predictor:
             raise found.with_traceback(None)
         return found
 
-    def _new_times(self, case: Case, deployment: Deployment, load: Loop | Batch) -> Times:
+    def _new_times(self, case: Case, deployment: Deployment, load: Loop | Batch) -> tuple[Times, Banded]:
         estimated = self._estimates.get(deployment)
         if estimated is None:
             estimated = self._estimates[deployment] = deployment.estimator(case, self.efficiency)
         if isinstance(load, Batch):
-            return batch_times(estimated, load)
+            found = batch_times(estimated, load)
+            return found, Banded.of(found.estimate, load)
         if not model_of(case).model.generates:
             raise Unsupported(f"{model_of(case).model.title} makes no tokens one by one: only a static batch of its passes is predicted")
         # passes are asked for at one point only, since step tables give the times
@@ -112,7 +116,7 @@ class Predictor:
         def tables(schedule: Schedule, longest: int) -> TableSteps:
             return self._steps(deployment, e, schedule, longest)
 
-        return loop_times(e, load, deployment.block_size, tables)
+        return loop_times(e, load, deployment.block_size, tables), Banded.of(e, load)
 
     def _steps(self, deployment: Deployment, e: Estimate, schedule: Schedule, longest: int) -> TableSteps:
         """Step times for so many slots and tokens, from a table that reaches to the next power of two: rows of all sizes share a few."""

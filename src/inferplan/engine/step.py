@@ -21,6 +21,7 @@ from inferplan.ops import Numeric
 from inferplan.roofline.bounds import compute_s, intensity, memory_s, roof_s
 from inferplan.roofline.comm import comm_s, host_link
 from inferplan.roofline.efficiency import Efficiency
+from inferplan.roofline.optime import Basis, Kernel
 from inferplan.specs.hardware import Accelerator
 from inferplan.specs.model import Model
 from inferplan.specs.offload import NOTHING, Offload
@@ -237,6 +238,21 @@ class Step:
             wires = wires - np.minimum(self.setting.overlap * wires, ops)
         found: Numeric = np.maximum(total([ops, wires, self.overhead_s]), self.floor_s)
         return found
+
+    @property
+    def basis(self) -> Basis:
+        """How well the estimate is known: `measured` where half of its kernels' time and its engine's overhead are, `ideal` for floors."""
+        if self.setting.ideal:
+            return "ideal"
+        if self.setting.efficiency.overhead(self.setting.engine).basis != "measured":
+            return "inherited"
+        spent = [(float(np.mean(self.op_s(op))), self.kernel(op).basis) for op in self.ops if op.kind != "collective"]
+        known = sum(seconds for seconds, basis in spent if basis == "measured")
+        return "measured" if known >= sum(seconds for seconds, _ in spent) / 2 else "inherited"
+
+    def kernel(self, op: Op) -> Kernel:
+        """What the kernel of an operator reaches on the device, one that lies in host memory included."""
+        return self.setting.efficiency.kernel_of(op, self.hardware, stored=op.stored or None, engine=self.setting.engine)
 
     @property
     def mfu(self) -> Numeric:

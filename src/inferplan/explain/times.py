@@ -179,8 +179,7 @@ def op_s(run: Opened, op: Op, piece: Piece) -> Node:
 def _on(run: Opened, op: Op, piece: Piece, part: Accelerator, label: str) -> Node:
     """Seconds of one operator on a part."""
     setting = run.step.setting
-    rate = "none" if op.rate == "none" else part.computed_in(op.rate)
-    kernel = setting.efficiency.kernel(op.kind, rate, part.architecture, stored=op.stored or None, engine=setting.engine, part=part.name)
+    kernel = setting.efficiency.kernel_of(op, part, stored=op.stored or None, engine=setting.engine)
 
     def share(name: str, value: float, unit: str = "") -> Node:
         return fitted(name, value, unit, setting.efficiency, kernel.basis, kernel.origin)

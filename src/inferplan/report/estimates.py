@@ -24,7 +24,7 @@ from inferplan.units import parse, show, significant
 if TYPE_CHECKING:
     from rich.console import Console
 
-SCHEMA = "inferplan/estimate/3"
+SCHEMA = "inferplan/estimate/4"
 WAYS = ("tp", "pp", "dp", "ep", "dcp", "cp")
 KWH = parse("1 kWh", "J")
 PASS = (
@@ -143,6 +143,9 @@ def _memory(e: Estimate) -> dict[str, Any]:
 def _times(e: Estimate) -> dict[str, Any]:
     names = ("ttft_s", "tpot_s", "e2e_s", "floor_ttft_s", "floor_tpot_s", "decode_tokens_per_s", "output_tokens_per_s")
     found: dict[str, Any] = {name: getattr(e, name) for name in names}
+    for name in ("ttft", "tpot", "e2e"):
+        found[f"{name}_low_s"], found[f"{name}_high_s"] = getattr(e, f"{name}_band_s") or (None, None)
+    found["basis"] = e.basis
     return {**found, "mfu": value(e.prefill.mfu), "mbu": value(e.decode.mbu), "prefill": _pass(e.prefill), "decode": _pass(e.decode)}
 
 
@@ -244,7 +247,7 @@ def screen(e: Estimate, *, asked_model: str, asked_gpu: str, verbose: bool = Fal
     yield table(("", ""), _echo(e, asked_model, asked_gpu))
     yield "\n" + sentence(e)
     yield why(e)
-    tables = [memory_table(e), time_table(e), parts_table(e)]
+    tables = [memory_table(e), request_table(e), time_table(e), parts_table(e)]
     if e.fits and e.model.generates:
         tables.append(batch_table(e, batches(e)))
     if verbose:
@@ -309,6 +312,23 @@ def memory_table(e: Estimate) -> Any:
     if value(c.host_bytes):
         cells.append(("in host memory", show(value(c.host_bytes), "B", binary=True), "", "weights and caches of all devices together"))
     return table(("Memory of one device", "size", "share", ""), cells, right=(1, 2))
+
+
+def request_table(e: Estimate) -> Any:
+    """What a request takes: estimate, the band that holds four of five measurements, and the floor."""
+    first = ("TTFT" if e.model.generates else "the pass", e.ttft_s, e.ttft_band_s, e.floor_ttft_s)
+    whole = e.floor_ttft_s + (e.load.output_tokens - 1) * e.floor_tpot_s
+    more = [("TPOT", e.tpot_s, e.tpot_band_s, e.floor_tpot_s), ("whole request", e.e2e_s, e.e2e_band_s, whole)]
+    rows = []
+    for name, estimated, ends, floor in [first, *(more if e.model.generates else [])]:
+        rows.append((name, show(estimated, "s"), *(show(end, "s") for end in ends or ()), *([""] * (0 if ends else 2)), show(floor, "s")))
+    return table(("One request", "estimate", "80 % from", "to", "floor"), rows, right=(1, 2, 3, 4))
+
+
+BASES = {
+    "measured": "The band held 80 % of served runs of unseen models; most of the time here is in kernels timed on this class of parts.",
+    "inherited": "Kernels or engine were not measured here but are those of relatives; the band is of classes left out, and may be narrow.",
+}
 
 
 def time_table(e: Estimate) -> Any:
@@ -383,6 +403,7 @@ def remarks(e: Estimate) -> list[str]:
         lines.append("Times are floors: efficiency 1, no overhead, exchanges between devices for nothing but their bytes.")
     else:
         lines.append(f"Times are estimates of the calibration '{e.setting.efficiency.name}'; the floor is what physics allows.")
+        lines += [BASES[e.basis]] if e.tpot_band_s else []
     if e.model.generates:
         lines += front_end(e, e.load.input_tokens - e.load.cached)
     listed = price(e.hardware)

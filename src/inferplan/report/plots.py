@@ -282,9 +282,12 @@ def plot_batch(estimate: Estimate, *, ax: Axes | None = None) -> Axes:
         rates = found.output_tokens_per_s, found.batch / found.floor_tpot_s
         _draw_pair(upper, found.batch, *rates, label=f"{TERMS['floor_s'].label}: no faster")
         _draw_pair(lower, found.batch, found.tpot_s, found.floor_tpot_s, label=TERMS["floor_s"].label)
+        if (likely := estimate.band("tpot")) is not None:
+            _draw_band(lower, found.batch, *likely.of(found.tpot_s, found.floor_tpot_s))
+            _draw_band(upper, found.batch, *(found.batch / end for end in likely.of(found.tpot_s, found.floor_tpot_s)))
         upper.set(xscale="log", yscale="log", xlim=(1, most))
         unit_axis(upper.yaxis, TERMS["output_tokens_per_s"].label, "", (float(rates[0].min()), float(rates[1].max())))
-        _from_zero(lower, found.tpot_s, 1.08)
+        _from_zero(lower, found.tpot_s * (likely.high if likely else 1.0), 1.08)
         powers_of_two(lower.xaxis, 1, most)
         lower.set_xlabel("batch, sequences")
         at = found.batch == estimate.load.batch
@@ -294,6 +297,11 @@ def plot_batch(estimate: Estimate, *, ax: Axes | None = None) -> Axes:
         _mark_ridge(upper, lower, compute_bound_from(found))
         upper.legend(loc="upper left")
         return upper
+
+
+def _draw_band(ax: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+    """Where four of five measurements lie."""
+    ax.fill_between(x, low, high, color=BLUE, alpha=0.15, lw=0, gid="band", label="80 % band")
 
 
 def _room(e: Estimate) -> str:
@@ -369,7 +377,10 @@ def plot_context(estimate: Estimate, *, ax: Axes | None = None) -> Axes:
         upper, lower = panels(ax)
         _draw_pair(upper, contexts, _wide(run.time_s, contexts), _wide(run.floor_s, contexts), label=TERMS["floor_s"].label)
         upper.set(xscale="log", xlim=(contexts[0], most))
-        _from_zero(upper, _wide(run.time_s, contexts), 1.45)
+        likely = e.band("tpot")
+        if likely is not None:
+            _draw_band(upper, contexts, *likely.of(_wide(run.time_s, contexts), _wide(run.floor_s, contexts)))
+        _from_zero(upper, _wide(run.time_s, contexts) * (likely.high if likely else 1.0), 1.45)
         _draw_cache(lower, e, contexts)
         powers_of_two(lower.xaxis, contexts[0], most)
         lower.set_xlabel("context, tokens")

@@ -389,9 +389,6 @@ def _basis(o: Option) -> str:
     ops = [op for op in e.decode.ops if op.kind in ("matmul", "experts") and op.stored == o.body.name]
     if not ops:
         return ""
-    op, part = max(ops, key=lambda op: float(np.max(op.weight_bytes))), e.hardware
-    k = e.setting.efficiency.kernel(
-        op.kind, part.computed_in(op.rate), part.architecture, stored=op.stored, engine=e.setting.engine, part=part.name
-    )  # fmt: skip
+    k = e.decode.kernel(max(ops, key=lambda op: float(np.max(op.weight_bytes))))
     free = ", as if widening cost nothing" if o.reads_only and ".bf16." in k.origin else ""
     return "" if k.basis == "measured" else f"{k.basis} ({k.origin}{free})"

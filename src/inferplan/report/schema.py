@@ -20,7 +20,8 @@ _NUMBERS = (
     "output_tokens_per_s", "mfu", "mbu", "host_layers", "host_bytes", "overlap", "expert_skew",
     "expert_imbalance",
 )  # fmt: skip
-_MAYBE = ("context", "max_concurrency", "max_sequences", "usd_per_gpu_h", "usd_per_million_tokens", "joules_per_million_tokens")
+BANDS = ("ttft_low_s", "ttft_high_s", "tpot_low_s", "tpot_high_s", "e2e_low_s", "e2e_high_s")
+_MAYBE = ("context", "max_concurrency", "max_sequences", "usd_per_gpu_h", "usd_per_million_tokens", "joules_per_million_tokens", *BANDS)
 _SIGNED = ("kv_cache_bytes_per_gpu",)
 
 
@@ -35,6 +36,7 @@ def estimate_schema() -> dict[str, Any]:
     whole |= {key: _said(key, {"type": "integer", "minimum": 0}) for key in _COUNTS}
     whole |= {key: _number(key) for key in _NUMBERS}
     whole |= {key: _said(key, {"type": ["number", "null"]}) for key in _MAYBE}
+    whole["basis"] = _said("basis", {"enum": ["measured", "inherited", "ideal"]})
     whole["host"] = _said("host", {"type": ["string", "null"]})
     whole["host_head"] = _said("host_head", {"type": "boolean"})
     whole["fits"] = _said("fits", {"type": "boolean"})

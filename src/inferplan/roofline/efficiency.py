@@ -18,6 +18,7 @@ from pydantic import BeforeValidator, Field
 from inferplan import units
 from inferplan.errors import NotFound, SpecError, Unsupported, shown
 from inferplan.ops import Numeric
+from inferplan.roofline.bands import Band, Known, band
 from inferplan.roofline.optime import IDEAL, Basis, Kernel, kernel_s
 from inferplan.specs.base import Record, Spec
 from inferplan.specs.catalog import normalise, search_path
@@ -174,6 +175,7 @@ class _Found:
     exact: bool
 
 
+Banded = Literal["tpot", "ttft"]
 Sharpness = Annotated[float, Field(ge=1)] | Literal["max"]
 
 
@@ -196,6 +198,7 @@ class Efficiency(Spec):
     links: dict[str, LinkRate] = Field(default_factory=dict)
     copies: dict[str, Copy] = Field(default_factory=dict)
     engines: dict[str, Overhead] = Field(default_factory=dict)
+    bands: dict[Banded, dict[str, dict[Known, Band]]] = Field(default_factory=dict)
 
     @classmethod
     def ideal(cls) -> Efficiency:
@@ -267,11 +270,15 @@ class Efficiency(Spec):
         exponent = float("inf") if sharpness == "max" else sharpness
         return Kernel(entry.eff_flops, entry.eff_bandwidth, entry.launch, exponent, basis, origin)
 
+    def kernel_of(self, op: Operator, hardware: Accelerator, *, stored: str | None = None, engine: str | None = None) -> Kernel:
+        """What the kernel of an operator reaches on a part."""
+        rate = "none" if op.rate == "none" else hardware.computed_in(op.rate)
+        return self.kernel(op.kind, rate, hardware.architecture, stored=stored, engine=engine, part=hardware.name)
+
     def op_time(self, op: Operator, hardware: Accelerator, *, stored: str | None = None, engine: str | None = None) -> Numeric:
         """Seconds of an operator on a part, without its collectives. All its bytes count: weights, cache and activations."""
-        rate = "none" if op.rate == "none" else hardware.computed_in(op.rate)
-        peak = np.inf if rate == "none" else hardware.peak_flops_per_s(op.rate)
-        kernel = self.kernel(op.kind, rate, hardware.architecture, stored=stored, engine=engine, part=hardware.name)
+        peak = np.inf if op.rate == "none" else hardware.peak_flops_per_s(op.rate)
+        kernel = self.kernel_of(op, hardware, stored=stored, engine=engine)
         moved = op.weight_bytes + op.kv_bytes + op.act_bytes
         launches = op.count * self.overhead(engine or "default").launch
         return kernel_s(op.flops, moved, launches, peak, hardware.bandwidth_bytes_per_s, kernel)
@@ -302,6 +309,10 @@ class Efficiency(Spec):
         if self.is_ideal:
             return Overhead()
         return self.engines.get(normalise(engine)) or self.engines.get("default") or Overhead()
+
+    def band(self, quantity: Banded, engine: str, part: str, known: Known) -> Band | None:
+        """Where four of five measurements of a time lie about its estimate; None for floors, and where nothing is known."""
+        return None if self.is_ideal else band(self.bands, quantity, normalise(engine), part, known)
 
     def front_end_s(self, engine: str, layers: int, input_tokens: Numeric) -> Numeric:
         """Seconds that engine and host take for a prompt beside its kernels, for a model of `layers` layers.
