@@ -82,7 +82,7 @@ def passes(row: Any, kernels: Efficiency) -> tuple[Step, Step, bool, float, floa
     inputs, outputs = LENGTHS * row.input_tokens, LENGTHS * row.output_tokens
     held = capacity(
         model, part, precision, split, row.engine, max_model_len=float(row.max_model_len), max_num_seqs=float(row.concurrency),
-        max_num_batched_tokens=float(row.max_num_batched_tokens),
+        max_num_batched_tokens=float(row.max_num_batched_tokens), utilization=float(row.utilization),
     )  # fmt: skip
     tokens = float(np.asarray(held.kv_cache_tokens * held.groups))
     whole = row.engine == "tensorrt-llm"  # it admits what it can finish
@@ -213,7 +213,7 @@ def deployed(row: Any, efficiency: Efficiency) -> Estimate:
         model_of(row.model), part_of(row.gpu), precision_of(row.weights, row.kv), engine=row.engine, efficiency=efficiency,
         parallel=Parallel(int(row.tp), int(row.pp), int(row.dp), int(row.ep)), input_tokens=int(row.input_tokens),
         output_tokens=int(row.output_tokens), max_model_len=int(row.max_model_len), max_num_seqs=int(row.concurrency),
-        max_num_batched_tokens=int(row.max_num_batched_tokens),
+        max_num_batched_tokens=int(row.max_num_batched_tokens), utilization=float(row.utilization),
     )  # fmt: skip
 
 

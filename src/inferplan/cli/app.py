@@ -28,6 +28,7 @@ COMMANDS = {
     "check": "Check a file of your own (YAML, config.json, GGUF, safetensors) and print what follows from it.",
     "import": "Write a model spec from a published config.json, a GGUF file or a Hub id.",
     "validate": "Compare predictions with known values in a case file.",
+    "calibrate": "Fit efficiencies and overheads to the times of a case file of your own.",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -53,9 +54,11 @@ def validate(
     for path in (csv, plot):
         if path:
             files.refuse_same(path, cases)
-    told = {"model": model, "gpu": gpu, "engine": engine, "engine_version": engine_version, "weights": dtype, "kv": kv_dtype}
-    split = {name: str(n) for name, n in (("gpus", gpus), ("tp", tp), ("pp", pp), ("dp", dp), ("ep", ep)) if n is not None}
-    found, columns = read_cases(cases, {k: v for k, v in told.items() if v} | split | _columns(more or []))
+    told: dict[str, str | int | None] = {
+        "model": model, "gpu": gpu, "engine": engine, "engine_version": engine_version, "weights": dtype, "kv": kv_dtype, "gpus": gpus,
+        "tp": tp, "pp": pp, "dp": dp, "ep": ep,
+    }  # fmt: skip
+    found, columns = read_cases(cases, columns_told(told, more))
     groups = _groups(by, columns)
     with progress(len(found), quiet=quiet) as tell:
         results = outcomes(found, Predictor(Efficiency.load(efficiency)), progress=tell)
@@ -74,10 +77,10 @@ def validate(
     return INTERRUPTED if len(results) < len(found) else 0
 
 
-def _columns(texts: list[str]) -> dict[str, str]:
-    """What `--set` says of columns."""
-    found = {}
-    for text in texts:
+def columns_told(told: Mapping[str, str | int | None], more: list[str] | None) -> dict[str, str]:
+    """What options say of columns, those of `--set` among them."""
+    found = {name: str(value) for name, value in told.items() if value}
+    for text in more or []:
         column, sign, value = text.partition("=")
         if not sign or not column.strip() or not value.strip():
             raise SpecError("must be COLUMN=VALUE", field="--set", value=text)

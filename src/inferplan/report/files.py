@@ -133,3 +133,12 @@ def refuse_same(output: str | os.PathLike[str], source: str | os.PathLike[str]) 
     """Raise SpecError where an output would replace the very file that is read."""
     if os.path.exists(output) and os.path.exists(source) and os.path.samefile(output, source):  # noqa: PTH110, PTH121 - true for odd names
         raise SpecError("is the input itself; name another file for the output", file=output)
+
+
+def stem(path: str | os.PathLike[str]) -> str:
+    """A file's name without its folder and ending.
+
+    >>> stem("runs/my.csv")
+    'my'
+    """
+    return Path(path).stem

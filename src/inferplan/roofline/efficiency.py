@@ -170,7 +170,7 @@ class Operator(Protocol):
 class _Found:
     """An entry with the level of the calibration it came from."""
 
-    fitted: Fitted
+    entry: Entry
     origin: str
     exact: bool
 
@@ -250,6 +250,14 @@ class Efficiency(Spec):
             raise Unsupported(f"the calibration '{self.name}' has nothing on {kind} in {rate} for {architecture}, nor in general")
         return self._as_kernel(kind, found, engine)
 
+    def entry(self, kind: str, wanted: str, architecture: str, part: str | None = None) -> Entry:
+        """The entry that a kernel variant is looked up in; raises Unsupported where there is none."""
+        kind = ALIASES.get(kind, kind)
+        found = next(self._entries(kind, wanted, architecture, part), None) if kind in self.kernels else None
+        if found is None:
+            raise Unsupported(f"the calibration '{self.name}' has nothing on {kind} in {wanted} for {architecture}, nor in general")
+        return found.entry
+
     def _entries(self, kind: str, wanted: str, architecture: str, part: str | None) -> Iterator[_Found]:
         table = self.kernels[kind]
         chain = [name for name in (wanted, *SIBLINGS.get(wanted, ()), "any") if name in table]
@@ -262,9 +270,10 @@ class Efficiency(Spec):
                         yield _Found(table[name][level], f"{kind}.{name}.{level}", exact)
 
     def _as_kernel(self, kind: str, found: _Found, engine: str | None) -> Kernel:
-        entry, origin = found.fitted, found.origin
-        if engine and isinstance(entry, Entry) and engine in entry.engines:
-            entry, origin = entry.engines[engine], f"{origin}.{engine}"
+        entry: Fitted = found.entry
+        origin = found.origin
+        if engine and engine in found.entry.engines:
+            entry, origin = found.entry.engines[engine], f"{origin}.{engine}"
         basis: Basis = entry.basis if found.exact or entry.basis == "assumed" else "inherited"
         sharpness = self.sharpness.get(kind, "max")
         exponent = float("inf") if sharpness == "max" else sharpness
