@@ -19,13 +19,14 @@ from inferplan.ops import Numeric
 from inferplan.roofline.efficiency import Efficiency
 from inferplan.roofline.pipeline import pipelined_s
 from inferplan.specs.counts import Counts, counts
-from inferplan.specs.engine import Engine
+from inferplan.specs.engine import SLOTTED, Engine
 from inferplan.specs.hardware import Accelerator, Price, prices
 from inferplan.specs.mixers import Attention, LatentAttention
 from inferplan.specs.model import Model
 from inferplan.specs.offload import Offload
 from inferplan.specs.parallel import ONE, Parallel
 from inferplan.specs.precision import PARTS, Precision
+from inferplan.units import GIB
 
 MAX_TOKENS = 10**8
 MAX_BATCH = 10**6
@@ -305,7 +306,7 @@ def _patches(model: Model, load: Load, given: int | None) -> int:
         if given is not None:
             raise SpecError("says nothing without images", field="image_patches", value=given)
         return 0
-    tower = model.sight
+    tower = model.vision_tower
     if tower is None:
         raise Unsupported(f"{model.title} has no vision tower, so it takes no images")
     if tower.patches is not None and given not in (None, tower.patches):
@@ -373,7 +374,7 @@ def step_segment(load: Load, batch: Numeric, limit: float) -> Segment:
     if limit <= 0 or new <= limit:
         return Segment(np.asarray(batch, dtype=float) / steps, new, load.cached, images=load.images, patches=load.patches)
     chunks = int(np.ceil(new / limit))
-    at = np.unique(np.linspace(0, chunks - 1, min(chunks, POINTS)).round())
+    at = np.linspace(0, chunks - 1, min(chunks, POINTS)).round()
     ends, first = np.where(at == chunks - 1, 1.0, 0.0), np.where(at == 0, 1.0, 0.0)
     taken = np.minimum(limit, new - at * limit)
     return Segment(1.0, taken, load.cached + at * limit, logits=ends, images=load.images * first, patches=load.patches)
@@ -387,7 +388,7 @@ def times_of_step(steps: Numeric, stages: Numeric) -> Numeric:
 
 def slots(engine: Engine, batch: int) -> int | None:
     """The slots to lay out at start where an engine does so; else None, its own limit."""
-    return batch if engine.policy in ("cells", "ideal") else None
+    return batch if engine.policy in SLOTTED else None
 
 
 def _check_formats(model: Model, precision: Precision) -> None:
@@ -530,8 +531,8 @@ def _offloaded(e: Estimate, held: Callable[..., Capacity]) -> tuple[str, Callabl
         return None
     c = e.capacity
     missing = float(np.max(c.request_bytes)) * e.load.batch / float(np.asarray(c.groups)) - float(np.min(c.kv_cache_bytes_per_gpu))
-    size = max(1, int(np.ceil(missing / 2**30)) + 1)
-    offload = offload_of(e.model, e.precision, e.engine, e.setting.parallel, cpu_offload_bytes=size * 2.0**30)
+    size = max(1, int(np.ceil(missing / GIB)) + 1)
+    offload = offload_of(e.model, e.precision, e.engine, e.setting.parallel, cpu_offload_bytes=size * GIB)
     return f"{size} GiB of weights in host memory (--cpu-offload {size}GiB)", partial(held, offload=offload)
 
 

@@ -20,7 +20,6 @@ PARTS = (GREEN, PURPLE, "#777777", BLACK)
 STACK = (("values", "code_bytes", BLUE), ("scales", "scale_bytes", VERMILION), ("wide", "wide_bytes", ORANGE), ("cache", "", SKY))
 WIDTH, ROW, HEAD = 6.6, 0.16, 1.25  # inches
 MOST_PARTS = len(PARTS)
-GIB = 2.0**30
 
 
 def plot_quantization(answers: Sequence[Quantized], *, ax: Axes | None = None) -> Axes:
