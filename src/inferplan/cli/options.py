@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -60,6 +61,7 @@ COUNTS = (
     "isl", "osl", "batch", "gpus", "tp", "pp", "dp", "ep", "dcp", "cp", "context", "max_model_len", "max_num_seqs",
     "max_num_batched_tokens", "image_patches",
 )  # fmt: skip
+ARGUMENTS = {"input_tokens": "isl", "output_tokens": "osl", "patches": "image_patches", "cpu_offload_bytes": "cpu_offload"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,10 @@ class Asked:
 
     def estimate(self) -> Estimate:
         """The estimate that was asked for; raises the errors of what cannot be resolved."""
+        with named_as_options(*Asked.__dataclass_fields__):
+            return self._estimate()
+
+    def _estimate(self) -> Estimate:
         from inferplan.deployment import estimate
         from inferplan.names import hardware
         from inferplan.readers.opening import open_model
@@ -175,6 +181,18 @@ class Asked:
             ways = f"tp x pp x dp x cp = {tp} x {self.pp} x {self.dp} x {self.cp}"
             raise SpecError(f"does not equal {ways}", field="--gpus", value=self.gpus)
         return Parallel(tp, self.pp, self.dp, self.ep, self.dcp, self.cp)
+
+
+@contextmanager
+def named_as_options(*options: str) -> Iterator[None]:
+    """Errors about an argument of the library leave under the name of the option that gives it, where that is among `options`."""
+    try:
+        yield
+    except SpecError as e:
+        option = ARGUMENTS.get(e.field or "", e.field)
+        if e.file is not None or option not in options:
+            raise
+        raise SpecError(e.rule, field=f"--{option.replace('_', '-')}", value=e.value) from None
 
 
 def listed(text: str) -> list[str]:

@@ -53,10 +53,8 @@ def _found(asked: o.Asked, formats: str | None, kv: str | None) -> list[Quantize
         def run(weights: str, cache: str) -> Estimate:
             return replace(asked, gpu=gpu, dtype=weights, kv_dtype=cache).estimate()
 
-        try:
+        with o.named_as_options("formats", "kv"):
             return quantized(run, o.listed(weights if formats is None else formats), o.listed(caches if kv is None else kv))
-        except SpecError as e:
-            raise SpecError(e.rule, file=e.file, field=f"--{e.field}", value=e.value) if e.field in ("formats", "kv") else e from None
 
     gpus = o.listed(asked.gpu)
     if len(set(gpus)) < len(gpus):
