@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from inferplan.cli import options as o
+from inferplan.cli.output import put_out
 from inferplan.errors import SpecError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from inferplan.deployment import Estimate
     from inferplan.speculation.answer import Speculation
 
@@ -85,19 +88,17 @@ def _found(
 
 
 def _shown(found: Speculation, asked: o.Asked, draft: str, as_json: bool, csv: str | None, plot: str | None) -> int:
-    from inferplan.report import files
-    from inferplan.report.screen import console
     from inferplan.report.speculation import ROW, record, rows, show_speculation
 
-    if plot:
-        from inferplan.report.plots import write_picture
-        from inferplan.report.speculation_plots import plot_speculation
-
-        write_picture(plot_speculation(found), plot)
-    if csv:
-        files.write_text(csv, files.csv_text(rows(found), ROW))
-    if as_json:
-        typer.echo(files.json_text(record(found)))
-    else:
-        show_speculation(found, console(), asked_model=asked.model, asked_draft=draft, asked_gpu=asked.gpu)
+    put_out(
+        as_json=as_json, csv=csv, plot=plot, record=lambda: record(found), rows=lambda: rows(found), columns=ROW,
+        picture=lambda: _picture(found),
+        screen=lambda out: show_speculation(found, out, asked_model=asked.model, asked_draft=draft, asked_gpu=asked.gpu),
+    )  # fmt: skip
     return 0 if found.fits else 1
+
+
+def _picture(found: Speculation) -> Axes:
+    from inferplan.report.speculation_plots import plot_speculation
+
+    return plot_speculation(found)

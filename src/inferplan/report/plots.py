@@ -18,6 +18,7 @@ from inferplan.engine.step import Step, decode
 from inferplan.memory.capacity import Capacity, capacity
 from inferplan.memory.shards import Holding, shards
 from inferplan.report.canvas import along, canvas, label_apart, near, panels, plain, powers_of_two, settled, title, unit_axis, write_picture
+from inferplan.report.words import drawn_devices
 from inferplan.terms import TERMS
 from inferplan.units import show, significant
 
@@ -56,9 +57,8 @@ LABELLED, LEAST_SHARE, HEAP, SMALL = 4, 0.04, 9.0, 5.5
 
 def heading(ax: Axes, e: Estimate, *more: str) -> None:
     """Title: which model on what, in which precision, under which load."""
-    many = "" if e.gpus == 1 else f"{e.gpus} x "
     load = f"{e.load.input_tokens:,} tokens in, {e.load.output_tokens:,} out, batch {e.load.batch:,}{'' if e.fits else ': does not fit'}"
-    title(ax, f"{e.model.title} on {many}{e.hardware.title}", e.precision.summary, load, *more)
+    title(ax, f"{e.model.title} on {drawn_devices(e)}{e.hardware.title}", e.precision.summary, load, *more)
 
 
 def engine_name(e: Estimate) -> str:

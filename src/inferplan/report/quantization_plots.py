@@ -11,6 +11,7 @@ import numpy as np
 from inferplan.quantization.answer import Option, Quantized
 from inferplan.report.canvas import canvas, plain, title, unit_axis
 from inferplan.report.plots import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, SMALL, VERMILION
+from inferplan.report.words import drawn_devices
 from inferplan.terms import TERMS
 
 if TYPE_CHECKING:
@@ -35,8 +36,7 @@ def plot_quantization(answers: Sequence[Quantized], *, ax: Axes | None = None) -
         _draw_latency(middle, answers)
         _draw_capacity(right, answers)
         e = answers[0].base
-        many = "" if e.gpus == 1 else f"{e.gpus} x "
-        parts = ", ".join(f"{many}{q.base.hardware.name}" for q in answers)
+        parts = ", ".join(f"{drawn_devices(e)}{q.base.hardware.name}" for q in answers)
         lines = f"{e.model.title} on {parts}", f"{e.load.input_tokens:,} tokens in, {e.load.output_tokens:,} out, {e.engine.title}"
         if own:
             figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=6.5)
@@ -95,10 +95,10 @@ def _draw_memory(ax: Axes, q: Quantized) -> None:
     ax.grid(False, axis="y")
     unit_axis(ax.xaxis, f"one {q.base.hardware.name}", "B", (0.0, top), shown="GiB")
     ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncol=5, fontsize=SMALL, columnspacing=0.7, handlelength=0.9, borderaxespad=0.2)
-    _say_missing(ax, q.options, rows, 1.0)
+    _say_missing(ax, q.options, rows)
 
 
-def _say_missing(ax: Axes, options: Sequence[Option], rows: np.ndarray, height: float) -> None:
+def _say_missing(ax: Axes, options: Sequence[Option], rows: np.ndarray) -> None:
     for o, row in zip(options, rows, strict=True):
         if not o.runs:
             ax.annotate("not run", (0, row), (2, 0), textcoords="offset points", va="center", fontsize=SMALL, color="#777777")

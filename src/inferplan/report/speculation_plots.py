@@ -8,6 +8,7 @@ import numpy as np
 
 from inferplan.report.canvas import canvas, panels, plain, powers_of_two, title
 from inferplan.report.plots import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, SMALL, VERMILION
+from inferplan.report.words import drawn_devices
 from inferplan.speculation.answer import Speculation
 
 if TYPE_CHECKING:
@@ -21,9 +22,8 @@ def plot_speculation(s: Speculation, *, ax: Axes | None = None) -> Axes:
     """Gain against batch for some draft lengths, above; against draft length for some batches, below. The axes returned are the upper."""
     with canvas(ax) as ax:
         e = s.plain
-        many = "" if e.gpus == 1 else f"{e.gpus} x "
         load = f"{e.load.input_tokens:,} tokens in, {e.load.output_tokens:,} out"
-        title(ax, f"{e.model.title}, draft: {s.draft.title}", f"on {many}{e.hardware.title}, {e.precision.summary}", load)
+        title(ax, f"{e.model.title}, draft: {s.draft.title}", f"on {drawn_devices(e)}{e.hardware.title}, {e.precision.summary}", load)
         if len(s.lengths) == 1:
             _against_batch(ax, s)
             ax.set_xlabel("batch, sequences")
