@@ -30,7 +30,8 @@ from inferplan.units import GIB
 
 MAX_TOKENS = 10**8
 MAX_BATCH = 10**6
-POINTS = 64
+POINTS = 64  # of the contexts of an output, or of the chunks of a prompt, that stand for all
+MOST_SHOWN = 1024.0  # requests at once, beyond which no screen looks
 HIGH_UTILIZATION = 0.95  # what operators raise the budget to before they buy more memory
 LARGER = ("h100", "h200", "b200", "mi355x")
 
@@ -68,6 +69,11 @@ class Load:
         whole: np.ndarray = ends.round()
         distinct: np.ndarray = whole[np.append(True, np.diff(whole) > 0)]  # np.unique would load numpy.ma, a tenth of the start-up
         return distinct
+
+    @property
+    def middle_context(self) -> float:
+        """The context in the middle of the output."""
+        return float(np.mean(self.contexts))
 
     def checked(self) -> Load:
         """The same, once its numbers are sensible; raises SpecError."""
@@ -425,10 +431,9 @@ class Batches:
 def batches(e: Estimate, sizes: np.ndarray | None = None) -> Batches:
     """What happens as more requests share the deployment: powers of two up to what the engine holds, at the middle context."""
     load, setting = e.load, e.setting
-    most = max(1.0, min(e.max_sequences, 1024.0))
+    most = max(1.0, min(e.max_sequences, MOST_SHOWN))
     batch = 2.0 ** np.arange(0, np.floor(np.log2(most)) + 1) if sizes is None else np.asarray(sizes, dtype=float)
-    middle = float(np.mean(load.contexts))
-    run = decode(e.model, e.hardware, e.precision, context=middle, batch=in_flight(batch, setting.parallel), setting=setting)
+    run = decode(e.model, e.hardware, e.precision, context=load.middle_context, batch=in_flight(batch, setting.parallel), setting=setting)
     first = first_step(e.model, e.hardware, e.precision, load, batch, setting, e.step_tokens)
     each = first.time_s if load.input_tokens - load.cached <= e.step_tokens or e.step_tokens <= 0 else np.mean(first.time_s)
     ttft = each * times_of_step(steps_of(load, batch, e.step_tokens), setting.parallel.pp)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from inferplan.speculation.answer import Speculation
 
 app = typer.Typer(add_completion=False)
+MOST_NODES = MOST_RANKS = 4096
 
 
 @app.command()
@@ -53,7 +54,10 @@ def speculate(
 
 
 def _check(draft_tokens: int | None, tree: int | None, draft_tp: int | None, accept: str | None, accept_length: float | None) -> None:
-    for name, value, low, high in (("--draft-tokens", draft_tokens, 1, 256), ("--tree", tree, 2, 4096), ("--draft-tp", draft_tp, 1, 4096)):
+    from inferplan.speculation.acceptance import MAX_DRAFT_TOKENS
+
+    said = {"--draft-tokens": (draft_tokens, 1, MAX_DRAFT_TOKENS), "--tree": (tree, 2, MOST_NODES), "--draft-tp": (draft_tp, 1, MOST_RANKS)}
+    for name, (value, low, high) in said.items():
         if value is not None and not low <= value <= high:
             raise SpecError(f"must lie between {low} and {high:,}", field=name, value=value)
     if accept is not None and accept_length is not None:

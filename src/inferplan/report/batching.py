@@ -10,7 +10,7 @@ import numpy as np
 
 from inferplan.deployment import Estimate
 from inferplan.errors import DoesNotFit, Unsupported
-from inferplan.report.canvas import canvas, panels, plain, powers_of_two, title, unit_axis
+from inferplan.report.canvas import BLUE, DASHED, DOTTED, GROUND, SMALL, VERMILION, canvas, panels, plain, powers_of_two, title, unit_axis
 from inferplan.report.estimates import deployed, front_end
 from inferplan.report.screen import Bold, put, table
 from inferplan.report.words import devices, drawn_devices, engine, resolved
@@ -29,7 +29,6 @@ SCHEMA = "inferplan/batching/1"
 QUANTILES = (50, 90, 99)
 ALIKE = 1.0005
 UNBOUNDED = "grows"  # a queue that is asked for more than it serves
-BLUE, VERMILION, SMALL = "#0072B2", "#D55E00", 5.5
 NUMBERS = (
     "requests_per_s", "output_tokens_per_s", "ttft_s", "tpot_s", "e2e_s", "wait_s", "running", "waiting", "load", "busy",
     "cache_reserved", "cache_used",
@@ -427,7 +426,7 @@ def _draw_limits(ax: Axes, c: Compared, loads: np.ndarray) -> None:
         clear = 0.5 if c.kind == "rate_per_s" and side == "left" else height
         ax.annotate(
             text, (at, clear), (shift, 0), xycoords=("data", "axes fraction"), textcoords="offset points", ha=side, va="bottom",
-            fontsize=SMALL, color=colour, bbox={"fc": "white", "ec": "none", "alpha": 0.75, "pad": 0.6},
+            fontsize=SMALL, color=colour, bbox=GROUND,
         )  # fmt: skip
 
 
@@ -441,13 +440,12 @@ def _limit(s: Serving) -> tuple[float, float]:
 
 def _draw_waste(ax: Axes, swept: Compared) -> None:
     """Shares in per cent, in the colours of the panel above: finished rows, padding, cache set aside and not filled."""
-    dotted, dashed = (0, (1, 1)), (0, (3, 1.5))
     s, k = swept.static, swept.continuous
     if s is not None:
-        for share, look, label in ((s.idle, "-", "finished rows"), (s.padding, dotted, "prompt padding"), (_empty(s), dashed, EMPTY)):
+        for share, look, label in ((s.idle, "-", "finished rows"), (s.padding, DOTTED, "prompt padding"), (_empty(s), DASHED, EMPTY)):
             if np.any(share > 0):
                 ax.plot(swept.loads, np.where(s.stable, 100 * share, np.nan), color=VERMILION, ls=look, label=f"static: {label}", gid=label)
-    ax.plot(swept.loads, 100 * _empty(k), color=BLUE, ls=dashed, label=f"continuous: {EMPTY}", gid="continuous")
+    ax.plot(swept.loads, 100 * _empty(k), color=BLUE, ls=DASHED, label=f"continuous: {EMPTY}", gid="continuous")
     ax.set_ylim(-3, 150)
     unit_axis(ax.yaxis, "waste", "%", (0.0, 100.0))
     ax.set_yticks(range(0, 101, 20))
