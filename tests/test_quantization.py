@@ -1,7 +1,7 @@
 """Quantisation: bytes known by hand, properties, crossings, refusals, command line, pictures, measured gains."""
 
 import csv
-import importlib.util
+import importlib
 import json
 import math
 import sys
@@ -373,13 +373,8 @@ def test_the_record_is_whole() -> None:
 
 @cache
 def accuracy() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("quantization_accuracy", ROOT / "tools" / "quantization_accuracy.py")
-    assert spec is not None
-    assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = found
-    spec.loader.exec_module(found)
-    return found
+    sys.path.insert(0, str(ROOT / "tools"))
+    return importlib.import_module("quantization_accuracy")
 
 
 def test_pairs_state_their_source_and_ratio() -> None:

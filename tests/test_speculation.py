@@ -1,7 +1,7 @@
 """Speculative decoding: equations and their limits, drafts counted, rounds, acceptance files, memory, command line, measured gains."""
 
 import csv
-import importlib.util
+import importlib
 import json
 import re
 import subprocess
@@ -662,14 +662,8 @@ def test_no_table_and_no_picture_library_is_loaded_unasked() -> None:
 
 
 def _accuracy() -> ModuleType:
-    path = ROOT / "tools" / "speculation_accuracy.py"
-    spec = importlib.util.spec_from_file_location("speculation_accuracy", path)
-    assert spec is not None
-    assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    sys.modules["speculation_accuracy"] = found
-    spec.loader.exec_module(found)
-    return found
+    sys.path.insert(0, str(ROOT / "tools"))
+    return importlib.import_module("speculation_accuracy")
 
 
 ACCURACY = _accuracy()

@@ -177,8 +177,8 @@ def clip_large_flops(patches: int, tokens: int) -> float:
 
 def test_the_vision_tower_is_counted_with_the_prompt() -> None:
     llava = names.model("llava-1.5-7b")
-    assert llava.sight is not None
-    assert llava.sight.patches == 576
+    assert llava.vision_tower is not None
+    assert llava.vision_tower.patches == 576
     e = estimate(llava, H100, BF16, images=2, batch=3, input_tokens=1500)
     plain = estimate(llava, H100, BF16, batch=3, input_tokens=1500)
     seen = sum(float(op.flops) for op in e.prefill.ops if op.part == "vision")
@@ -190,7 +190,7 @@ def test_the_vision_tower_is_counted_with_the_prompt() -> None:
 
 def test_projectors_behind_a_joining_see_fewer_positions() -> None:
     """Qwen2.5-VL joins squares of four patches, Gemma 3 pools 4,096 to 256."""
-    qwen, gemma = names.model("qwen2.5-vl-7b").sight, names.model("gemma-3-27b").sight
+    qwen, gemma = names.model("qwen2.5-vl-7b").vision_tower, names.model("gemma-3-27b").vision_tower
     assert qwen is not None
     assert gemma is not None
     kept = {e.name: share for e, share in zip(qwen.extra, qwen.positions_kept(), strict=True)}

@@ -35,7 +35,9 @@ WEIGHT = {"bf16": 2, "fp8": 1, "fp8-block": 1 + 4 / 128**2, "int8": 1, "nvfp4": 
 WEIGHT |= {"int8-weight-only": 1, "int4-weight-only": 0.5 + 2 / 128, "mxfp4-weight-only": 0.53125}
 ACTIVATION = {"bf16": 2, "fp8": 1, "fp8-block": 1 + 4 / 128, "int8": 1, "nvfp4": 0.5625, "mxfp4-mxfp8": 1 + 1 / 32}
 ACTIVATION |= {"int8-weight-only": 2, "int4-weight-only": 2, "mxfp4-weight-only": 2}
-LEAST = 20
+CACHE_BYTES = 40e6  # of a part whose sheet states none
+FEWEST = 12  # rows of a class that is fitted at all
+LEAST = 20  # rows of an engine or a part that may have constants of its own
 # Rows that served traffic contradicts. vLLM 0.24, fp8 with one scale per tensor on Hopper: 0.5 TB/s, a fifth of what its blocks of 128x128
 # reach; but Llama 4 Scout in fp8 on two H100 under vLLM 0.15.1 has a mean ITL of 17.9 ms at 2.5 requests/s of 248 tokens, about eleven
 # sequences at once (inference-sim training runs, 17-llama-4-scout-17b-16e-tp2-general-lite-2-1): at that rate the experts alone need 50 ms.
@@ -61,7 +63,7 @@ def peaks(d: pd.DataFrame, formats: Sequence[str]) -> list[float]:
 
 
 def cache_bytes(d: pd.DataFrame) -> np.ndarray:
-    return np.array([part(p).cache.value if part(p).cache else 40e6 for p in d.part])
+    return np.array([part(p).cache.value if part(p).cache else CACHE_BYTES for p in d.part])
 
 
 def matmul() -> pd.DataFrame:
@@ -241,7 +243,7 @@ def kernels(kind: str) -> tuple[dict[str, dict[str, object]], pd.DataFrame]:
     for variant, rows in d.groupby("variant"):
         level: dict[str, object] = {}
         for name, x in rows.groupby("architecture"):
-            if len(x) < 12:
+            if len(x) < FEWEST:
                 continue
             level[str(name)] = of_class(x, kind)
             level |= special_parts(x, kind, level[str(name)])  # type: ignore[arg-type]
@@ -277,7 +279,7 @@ def compare_forms() -> None:
     for kind, rows in KINDS.items():
         d = rows()
         for p in (1.0, 2.0, 3.0, 6.0, np.inf):
-            parts = [held_out(pooled_rows(x, kind), kind, p) for _, x in d.groupby(["variant", "architecture"]) if len(x) >= 12]
+            parts = [held_out(pooled_rows(x, kind), kind, p) for _, x in d.groupby(["variant", "architecture"]) if len(x) >= FEWEST]
             e = np.concatenate(parts)
             print(f"{kind:18} sharpness {p:4} held-out median {np.median(e):.3f} mean {e.mean():.3f} ({len(e)} rows)")
 

@@ -6,34 +6,28 @@ Reads validation/quantization.csv: pairs of runs that differ in formats alone. A
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import cache
 from itertools import product
 from math import log
-from pathlib import Path
 from statistics import mean, median
 
 import numpy as np
+from measured_gains import ROOT, Outcome, Row, calibration, known, refusals, rows_of
 
 from inferplan.deployment import Load, estimate
 from inferplan.engine.segment import Segment
 from inferplan.engine.step import Setting, decode, step
 from inferplan.errors import InferplanError
-from inferplan.readers.opening import open_model
 from inferplan.roofline.efficiency import Efficiency, Entry, Fitted
 from inferplan.serving.batch_times import Workload
 from inferplan.serving.continuous import continuous
 from inferplan.serving.lengths import Lengths
 from inferplan.specs.hardware import Accelerator
-from inferplan.specs.model import Model
 from inferplan.specs.parallel import Parallel
 from inferplan.specs.precision import Precision
 from inferplan.speculation.host import host
 
-ROOT = Path(__file__).parents[1]
 ROWS = ROOT / "validation" / "quantization.csv"
 PLACES, CLIENTS = 2048, 20_000  # of a benchmark that sends everything at once
 ASKED = ("a100", "h100", "rtx-4090")
@@ -53,32 +47,11 @@ TITLES = {
     "vllm_blog_fp8kv": "gpt-oss (vLLM)",
     "autogptq": "MOSS (AutoGPTQ)",
 }
-Row = dict[str, str]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A row, and what came of it: a predicted speed-up, or the reason why there is none."""
-
-    row: Row
-    predicted: float | None = None
-    refused: str = ""
-
-    @property
-    def measured(self) -> float:
-        """The speed-up that was measured."""
-        return float(self.row["speed_up"])
-
-    @property
-    def error(self) -> float:
-        """Predicted over measured, less 1."""
-        return (self.predicted or 0.0) / self.measured - 1
 
 
 def read() -> list[Row]:
     """The measured rows."""
-    with ROWS.open(newline="") as file:
-        return list(csv.DictReader(file))
+    return rows_of(ROWS)
 
 
 def outcome(row: Row, efficiency: Efficiency | None = None) -> Outcome:
@@ -124,18 +97,6 @@ def saturated_s(row: Row, weights: str, kv: str, efficiency: Efficiency) -> floa
 def split(row: Row) -> Parallel:
     """Tensor parallel, or pipeline stages where layers are dealt out."""
     return Parallel(tp=int(row["tp"] or 1), pp=int(row["pp"] or 1))
-
-
-@cache
-def known(name: str) -> Model:
-    """A model of the catalog."""
-    return open_model(name).model
-
-
-@cache
-def calibration(name: str) -> Efficiency:
-    """A calibration by name, or in a file of this checkout."""
-    return Efficiency.load(str(ROOT / name) if name.endswith(".yaml") else name)
 
 
 def width(row: Row) -> str:
@@ -192,8 +153,8 @@ def cells(title: str, format_: str, kernels: str, found: list[Outcome]) -> tuple
 
 def kernel_table() -> Iterator[tuple[str, ...]]:
     """Speed-ups of single matrix products of at least 30 million weights on an A100, by rows: measured beside the calibration."""
-    with (ROOT / "validation" / "operators" / "gemm.csv").open(newline="") as file:
-        rows = [r for r in csv.DictReader(file) if r["part"] == "a100-sxm4-80gb" and r["engine"] == "tensorrt-llm"]
+    timed = rows_of(ROOT / "validation" / "operators" / "gemm.csv")
+    rows = [r for r in timed if r["part"] == "a100-sxm4-80gb" and r["engine"] == "tensorrt-llm"]
     plain = {(r["m"], r["n"], r["k"]): float(r["latency_us"]) for r in rows if r["format"] == "bf16"}
     for name, bits in (("int4-weight-only", 4.125), ("int8-weight-only", 8.0)):
         by_m: dict[int, list[tuple[float, float]]] = {}
@@ -217,15 +178,6 @@ def fitted_gain(name: str, bits: float, m: int, n: int, k: int) -> float:
         )
         found.append(kernel.launch_s + sum(side**kernel.sharpness for side in sides) ** (1 / kernel.sharpness))
     return float(found[0] / found[1])
-
-
-def refusals(found: Iterable[Outcome]) -> dict[str, int]:
-    """How many rows are refused for each reason."""
-    counted: dict[str, int] = {}
-    for o in found:
-        if o.refused:
-            counted[o.refused] = counted.get(o.refused, 0) + 1
-    return dict(sorted(counted.items(), key=lambda item: -item[1]))
 
 
 SHARES, STARTS = (0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9), (4, 6, 8, 10, 12, 15, 18, 22)

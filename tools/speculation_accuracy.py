@@ -7,22 +7,19 @@ from a fit on the others; nothing is written.
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
 from itertools import product
 from math import log
-from pathlib import Path
 from statistics import mean, median
+
+import measured_gains
+from measured_gains import ROOT, Row, calibration, known, refusals, rows_of
 
 from inferplan.engine.step import Setting
 from inferplan.errors import InferplanError
-from inferplan.readers.opening import open_model
-from inferplan.roofline.efficiency import Efficiency
 from inferplan.specs.hardware import Accelerator
-from inferplan.specs.model import Model
 from inferplan.specs.parallel import Parallel
 from inferplan.specs.precision import Precision
 from inferplan.speculation.acceptance import of_length, of_rates
@@ -31,10 +28,9 @@ from inferplan.speculation.host import Host, shipped
 from inferplan.speculation.rounds import Rounds, Target, Tree, rounds
 from inferplan.speculation.theory import best_draft_tokens, expected_tokens, walltime_factor
 
-ROOT = Path(__file__).parents[1]
 ROWS = ROOT / "validation" / "speculation.csv"
-LARGE = 16
-SIGN = 0.2
+LARGE = 16  # sequences from which a pass counts as shared by many
+SIGN = 0.2  # what a wrong sign at every large batch weighs in a fit, as a mean distance of logarithms
 SLICES = {
     "leviathan2023": "small models as drafts, T5 on a TPU v4 (Leviathan et al.)",
     "leviathan_expected": "lenience and bigrams, expected by the authors at a stated cost (Leviathan et al.)",
@@ -50,23 +46,8 @@ SLICES = {
 }
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """A row, and what came of it: a predicted gain, or the reason why there is none."""
-
-    row: dict[str, str]
-    predicted: float | None = None
-    refused: str = ""
-
-    @property
-    def measured(self) -> float:
-        """The gain that was measured."""
-        return float(self.row["speed_up"])
-
-    @property
-    def error(self) -> float:
-        """Predicted over measured, less 1."""
-        return (self.predicted or 0.0) / self.measured - 1
+class Outcome(measured_gains.Outcome):
+    """The same with what a draft is judged by: the load, and whether gain or loss is told right."""
 
     @property
     def large(self) -> bool:
@@ -79,13 +60,12 @@ class Outcome:
         return ((self.predicted or 0.0) > 1) == (self.measured > 1)
 
 
-def read() -> list[dict[str, str]]:
+def read() -> list[Row]:
     """The measured rows."""
-    with ROWS.open(newline="") as file:
-        return list(csv.DictReader(file))
+    return rows_of(ROWS)
 
 
-def outcome(row: dict[str, str]) -> Outcome:
+def outcome(row: Row) -> Outcome:
     """A row predicted or refused."""
     if row["unknown"]:
         return Outcome(row, refused=row["unknown"])
@@ -97,14 +77,14 @@ def outcome(row: dict[str, str]) -> Outcome:
         return Outcome(row, refused=str(e))
 
 
-def at_cost(row: dict[str, str]) -> float:
+def at_cost(row: Row) -> float:
     """What theorem 3.8 gives at a stated cost, for the stated number of drafts or the best one."""
     a, c = float(row["accept_rate"]), float(row["cost"])
     g = float(row["draft_tokens"] or best_draft_tokens(a, c))
     return float(walltime_factor(expected_tokens(a, g), g, c))
 
 
-def found_of(row: dict[str, str], host: Host | None = None) -> Rounds:
+def found_of(row: Row, host: Host | None = None) -> Rounds:
     """The rounds of a row."""
     target, g = replace(target_of(row), own_host=host), int(row["draft_tokens"])
     draft = draft_named(target.model, target.precision, row["draft"], row["draft_weights"] or None)
@@ -116,26 +96,12 @@ def found_of(row: dict[str, str], host: Host | None = None) -> Rounds:
     return rounds(target, draft, acceptance, batch=float(row["batch"]), draft_tokens=g, context=float(row["context"]), tree=tree)
 
 
-def target_of(row: dict[str, str]) -> Target:
+def target_of(row: Row) -> Target:
     """The model of a row and how it is run."""
     engine = row["engine"]
-    name = row["efficiency"] or "default"
-    efficiency = calibration(name)
-    setting = Setting(Parallel(tp=int(row["tp"] or 1)), efficiency, engine)
+    setting = Setting(Parallel(tp=int(row["tp"] or 1)), calibration(row["efficiency"] or "default"), engine)
     part = Accelerator.find(row["gpu"])
     return Target(known(row["model"]), part, Precision.named(row["weights"]), setting, eager=engine == "transformers")
-
-
-@cache
-def known(name: str) -> Model:
-    """A model of the catalog."""
-    return open_model(name).model
-
-
-@cache
-def calibration(name: str) -> Efficiency:
-    """A calibration by name, or in a file of this checkout."""
-    return Efficiency.load(str(ROOT / name) if name.endswith(".yaml") else name)
 
 
 def summary(found: Iterable[Outcome]) -> Iterator[tuple[str, ...]]:
@@ -159,15 +125,6 @@ def cells(title: str, found: list[Outcome]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def refusals(found: Iterable[Outcome]) -> dict[str, int]:
-    """How many rows are refused for each reason."""
-    counted: dict[str, int] = {}
-    for o in found:
-        if o.refused:
-            counted[o.refused] = counted.get(o.refused, 0) + 1
-    return dict(sorted(counted.items(), key=lambda item: -item[1]))
-
-
 FITTED = {
     "vllm": ("draft_step", "round"),
     "sglang": ("draft_step", "round", "tree_round", "per_sequence"),
@@ -178,24 +135,24 @@ START = {"per_sequence": 1e-4}
 FACTORS = (0.25, 0.5, 0.7, 0.85, 0.95, 1.05, 1.15, 1.4, 2.0, 4.0)
 
 
-def gains(rows: list[dict[str, str]], host: Host) -> list[tuple[float, float, bool]]:
+def gains(rows: list[Row], host: Host) -> list[tuple[float, float, bool]]:
     """Predicted gain, measured gain, and whether many sequences share the pass, of each row."""
     return [(float(found_of(row, host).speed_up), float(row["speed_up"]), int(row["batch"]) >= LARGE) for row in rows]
 
 
-def miss(rows: list[dict[str, str]], host: Host) -> float:
+def miss(rows: list[Row], host: Host) -> float:
     """How far predictions lie from what was measured, as the mean distance of their logarithms."""
     return mean(abs(log(found / real)) for found, real, _ in gains(rows, host))
 
 
-def cost(rows: list[dict[str, str]], host: Host) -> float:
+def cost(rows: list[Row], host: Host) -> float:
     """What the fit makes small: that distance, and SIGN times the share of gains taken for losses, or the reverse, at large batches."""
     found = gains(rows, host)
     signs = [(f > 1) == (real > 1) for f, real, large in found if large]
     return mean(abs(log(f / real)) for f, real, _ in found) + (SIGN * (1 - mean(signs)) if signs else 0.0)
 
 
-def fitted(rows: list[dict[str, str]], engine: str) -> Host:
+def fitted(rows: list[Row], engine: str) -> Host:
     """The times that lie nearest to rows: one after the other from START on, as long as any gets better; the others as shipped."""
     best = shipped().engines[engine].model_copy(update={name: START.get(name, 1e-3) for name in FITTED[engine]})
     least, better = cost(rows, best), True

@@ -21,17 +21,19 @@ from inferplan.roofline.efficiency import Banded, Efficiency
 from inferplan.roofline.optime import Basis
 from inferplan.roofline.pipeline import pipelined_s
 from inferplan.specs.counts import Counts, counts
-from inferplan.specs.engine import Engine
+from inferplan.specs.engine import SLOTTED, Engine
 from inferplan.specs.hardware import Accelerator, Price, prices
 from inferplan.specs.mixers import Attention, LatentAttention
 from inferplan.specs.model import Model
 from inferplan.specs.offload import Offload
 from inferplan.specs.parallel import ONE, Parallel
 from inferplan.specs.precision import PARTS, Precision
+from inferplan.units import GIB
 
 MAX_TOKENS = 10**8
 MAX_BATCH = 10**6
-POINTS = 64
+POINTS = 64  # of the contexts of an output, or of the chunks of a prompt, that stand for all
+MOST_SHOWN = 1024.0  # requests at once, beyond which no screen looks
 HIGH_UTILIZATION = 0.95  # what operators raise the budget to before they buy more memory
 LARGER = ("h100", "h200", "b200", "mi355x")
 
@@ -69,6 +71,11 @@ class Load:
         whole: np.ndarray = ends.round()
         distinct: np.ndarray = whole[np.append(True, np.diff(whole) > 0)]  # np.unique would load numpy.ma, a tenth of the start-up
         return distinct
+
+    @property
+    def middle_context(self) -> float:
+        """The context in the middle of the output."""
+        return float(np.mean(self.contexts))
 
     def checked(self) -> Load:
         """The same, once its numbers are sensible; raises SpecError."""
@@ -347,7 +354,7 @@ def _patches(model: Model, load: Load, given: int | None) -> int:
         if given is not None:
             raise SpecError("says nothing without images", field="image_patches", value=given)
         return 0
-    tower = model.sight
+    tower = model.vision_tower
     if tower is None:
         raise Unsupported(f"{model.title} has no vision tower, so it takes no images")
     if tower.patches is not None and given not in (None, tower.patches):
@@ -415,7 +422,7 @@ def step_segment(load: Load, batch: Numeric, limit: float) -> Segment:
     if limit <= 0 or new <= limit:
         return Segment(np.asarray(batch, dtype=float) / steps, new, load.cached, images=load.images, patches=load.patches)
     chunks = int(np.ceil(new / limit))
-    at = np.unique(np.linspace(0, chunks - 1, min(chunks, POINTS)).round())
+    at = np.linspace(0, chunks - 1, min(chunks, POINTS)).round()
     ends, first = np.where(at == chunks - 1, 1.0, 0.0), np.where(at == 0, 1.0, 0.0)
     taken = np.minimum(limit, new - at * limit)
     return Segment(1.0, taken, load.cached + at * limit, logits=ends, images=load.images * first, patches=load.patches)
@@ -429,7 +436,7 @@ def times_of_step(steps: Numeric, stages: Numeric) -> Numeric:
 
 def slots(engine: Engine, batch: int) -> int | None:
     """The slots to lay out at start where an engine does so; else None, its own limit."""
-    return batch if engine.policy in ("cells", "ideal") else None
+    return batch if engine.policy in SLOTTED else None
 
 
 def _check_formats(model: Model, precision: Precision) -> None:
@@ -466,10 +473,9 @@ class Batches:
 def batches(e: Estimate, sizes: np.ndarray | None = None) -> Batches:
     """What happens as more requests share the deployment: powers of two up to what the engine holds, at the middle context."""
     load, setting = e.load, e.setting
-    most = max(1.0, min(e.max_sequences, 1024.0))
+    most = max(1.0, min(e.max_sequences, MOST_SHOWN))
     batch = 2.0 ** np.arange(0, np.floor(np.log2(most)) + 1) if sizes is None else np.asarray(sizes, dtype=float)
-    middle = float(np.mean(load.contexts))
-    run = decode(e.model, e.hardware, e.precision, context=middle, batch=in_flight(batch, setting.parallel), setting=setting)
+    run = decode(e.model, e.hardware, e.precision, context=load.middle_context, batch=in_flight(batch, setting.parallel), setting=setting)
     first = first_step(e.model, e.hardware, e.precision, load, batch, setting, e.step_tokens)
     each = first.time_s if load.input_tokens - load.cached <= e.step_tokens or e.step_tokens <= 0 else np.mean(first.time_s)
     ttft = each * times_of_step(steps_of(load, batch, e.step_tokens), setting.parallel.pp)
@@ -572,8 +578,8 @@ def _offloaded(e: Estimate, held: Callable[..., Capacity]) -> tuple[str, Callabl
         return None
     c = e.capacity
     missing = float(np.max(c.request_bytes)) * e.load.batch / float(np.asarray(c.groups)) - float(np.min(c.kv_cache_bytes_per_gpu))
-    size = max(1, int(np.ceil(missing / 2**30)) + 1)
-    offload = offload_of(e.model, e.precision, e.engine, e.setting.parallel, cpu_offload_bytes=size * 2.0**30)
+    size = max(1, int(np.ceil(missing / GIB)) + 1)
+    offload = offload_of(e.model, e.precision, e.engine, e.setting.parallel, cpu_offload_bytes=size * GIB)
     return f"{size} GiB of weights in host memory (--cpu-offload {size}GiB)", partial(held, offload=offload)
 
 

@@ -65,6 +65,9 @@ def parse(text: object, unit: str) -> float:
     return value
 
 
+MIB, GIB = parse("1 MiB", "B"), parse("1 GiB", "B")
+
+
 def bare(text: str) -> str | None:
     """The base unit of a text such as '3.35 TB/s', or None where it is not a number with a known unit.
 

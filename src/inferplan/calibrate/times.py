@@ -15,7 +15,7 @@ from inferplan.deployment import Estimate
 from inferplan.errors import DoesNotFit, Unsupported
 from inferplan.ops import Numeric
 from inferplan.serving.arrivals import Gamma
-from inferplan.serving.batch_times import SLOTTED, Workload
+from inferplan.serving.batch_times import Workload
 from inferplan.serving.continuous import Continuous, continuous
 from inferplan.serving.lengths import Lengths
 from inferplan.serving.protocol import simulate_case
@@ -24,6 +24,7 @@ from inferplan.serving.schedule import Schedule
 from inferplan.serving.served import Served
 from inferplan.serving.simulate import simulate
 from inferplan.serving.steps import TableSteps
+from inferplan.specs.engine import SLOTTED
 
 TIMES = (
     "tpot_s", "ttft_s", "itl_s", "e2e_s", "decode_tokens_per_s", "prefill_tokens_per_s", "output_tokens_per_s", "total_tokens_per_s",

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from inferplan.errors import InferplanError, OutputClosed
 
+INTERRUPTED = 130  # 128 and the number of SIGINT, as shells report it
 COMMANDS = {
     "estimate": "Memory and time of a model on a part, beside the physical floor.",
     "simulate": "Requests through an engine, step by step: latencies, batch and cache over time.",
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OutputClosed, BrokenPipeError):
         return _drop_output(0)
     except KeyboardInterrupt:
-        return _say("interrupted", 130)
+        return _say("interrupted", INTERRUPTED)
     except OSError as e:
         return _say(f"{e.filename or 'the output cannot be written'}: {os.strerror(e.errno or 0)}", _drop_output(2))
     return code

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from inferplan.cli import options as o
+from inferplan.cli.output import put_out
+from inferplan.cli.serving_options import InputLaw, OutputLaw
 from inferplan.errors import SpecError
 
 if TYPE_CHECKING:
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 MOST_LOADS, MOST_CLIENTS, MOST_RATE = 1000, 10**6, 1e9
-LAW = "512, uniform:0.8-1.0:1024, exponential:128,max=1024, lognormal:512,1500 or file:lengths.csv"
 
 
 @app.command()
@@ -25,8 +26,8 @@ def batching(
     asked: o.Asked,
     rate: Annotated[str | None, typer.Option("--rate", help="Requests that arrive per second; several with commas.")] = None,
     concurrency: Annotated[str | None, typer.Option("--concurrency", help="Clients in a closed loop; several with commas.")] = None,
-    inputs: Annotated[str | None, typer.Option("--input-lengths", help=f"Law of prompts instead of --isl: {LAW}.")] = None,
-    outputs: Annotated[str | None, typer.Option("--output-lengths", help="Law of outputs instead of --osl, in the same forms.")] = None,
+    inputs: InputLaw = None,
+    outputs: OutputLaw = None,
     hit_rate: Annotated[float | None, typer.Option("--hit-rate", help="Share of a prompt that a prefix cache holds.")] = None,
     static_batch: Annotated[int | None, typer.Option("--static-batch", help="Requests in a static batch; unsaid: all that fit.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON, in base units.")] = False,
@@ -37,9 +38,8 @@ def batching(
 
     Without --rate or --concurrency: 1, 2, 4 ... clients, up to as many as run at once.
     """
-    from inferplan.report import canvas, files
+    from inferplan.report import canvas
     from inferplan.report.batching import COLUMNS, compared, plot_batching, record, rows, show_batching
-    from inferplan.report.screen import console
 
     for field, value, unsaid in (("--batch", asked.batch, 1), ("--context", asked.context, None)):
         if value != unsaid:
@@ -51,14 +51,11 @@ def batching(
         canvas.ending(plot)
     work, sized = _workload(asked, inputs, outputs, hit_rate)
     found = compared(sized.estimate(), work, max_num_seqs=asked.max_num_seqs, batch=static_batch, **loads)
-    if plot:
-        canvas.write_picture(plot_batching(found), plot)
-    if csv:
-        files.write_text(csv, files.csv_text(rows(found), COLUMNS))
-    if as_json:
-        typer.echo(files.json_text(record(found)))
-    else:
-        show_batching(found, console(), asked_model=asked.model, asked_gpu=asked.gpu)
+    put_out(
+        as_json=as_json, csv=csv, plot=plot, record=lambda: record(found), rows=lambda: rows(found), columns=COLUMNS,
+        picture=lambda: plot_batching(found),
+        screen=lambda out: show_batching(found, out, asked_model=asked.model, asked_gpu=asked.gpu),
+    )  # fmt: skip
     return 0 if found.continuous.stable.any() else 1
 
 

@@ -30,7 +30,7 @@ def check(
         typer.echo(json_text(record()))
     else:
         out = console()
-        shown(out, asked=str(path))
+        shown(out)
         out.print("No fault found.")
     return 0
 
@@ -54,7 +54,7 @@ def _part(path: Path) -> tuple[Any, Any]:
     from inferplan.specs.hardware import Accelerator
 
     part = Accelerator.load(path)
-    return lambda: record(part), lambda out, asked: show_hardware(part, out, asked=part.name)
+    return lambda: record(part), lambda out: show_hardware(part, out, asked=part.name)
 
 
 def _model(path: Path) -> tuple[Any, Any]:
@@ -63,7 +63,7 @@ def _model(path: Path) -> tuple[Any, Any]:
 
     model = open_path(path).model
     _known_precisions(model, path)
-    return lambda: record(model), lambda out, asked: show_model(model, out, asked=model.name)
+    return lambda: record(model), lambda out: show_model(model, out, asked=model.name)
 
 
 def _known_precisions(model: Any, path: Path) -> None:

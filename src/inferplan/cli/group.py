@@ -9,10 +9,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from inferplan.cli.app import COMMANDS
+from inferplan.cli.app import COMMANDS, INTERRUPTED
 from inferplan.errors import InferplanError, OutputClosed
-
-INTERRUPTED = 130
 
 
 class LazyGroup(TyperGroup):

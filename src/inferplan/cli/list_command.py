@@ -43,7 +43,7 @@ def listed(
         out = console()
         if kept:
             out.print(table(columns, [[row[c] for c in columns] for row in kept]))
-        console(error=True).print(f"{len(kept)} of {len(rows)} {kind.value}" + ("" if rows else ": none are shipped yet"))
+        console(error=True).print(f"{len(kept)} of {len(rows)} {kind.value}")
     return 0
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from inferplan.cli import serving_options as o
+from inferplan.cli.app import INTERRUPTED
 from inferplan.cli.options import Asked
+from inferplan.cli.output import put_out
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from inferplan.serving.summary import LoadCurve
 
 app = typer.Typer(add_completion=False)
-INTERRUPTED = 130
 
 
 @app.command()
@@ -31,9 +37,8 @@ def load_curve(
 
     The exit code is 1 where no rate does.
     """
-    from inferplan.report import canvas, files
+    from inferplan.report import canvas
     from inferplan.report.load_curve import CURVE_COLUMNS, curve_record, curve_rows, show_curve
-    from inferplan.report.screen import console
     from inferplan.report.serving import progress
     from inferplan.serving.summary import curve_of
 
@@ -42,14 +47,15 @@ def load_curve(
     ready = o.prepared(asked, traffic)
     with progress(points, quiet=quiet) as told:
         found = curve_of(ready.requests, ready.run, points=points, most=most, slo=ready.slo, progress=told)
-    if csv:
-        files.write_text(csv, files.csv_text(curve_rows(found), CURVE_COLUMNS))
-    if plot:
-        from inferplan.report.serving_plots import plot_curve
-
-        canvas.write_picture(plot_curve(found), plot)
-    if as_json:
-        typer.echo(files.json_text(curve_record(ready.estimate, found, ready.source)))
-    else:
-        show_curve(ready.estimate, found, ready.source, console())
+    put_out(
+        as_json=as_json, csv=csv, plot=plot, record=lambda: curve_record(ready.estimate, found, ready.source),
+        rows=lambda: curve_rows(found), columns=CURVE_COLUMNS, picture=lambda: _picture(found),
+        screen=lambda out: show_curve(ready.estimate, found, ready.source, out),
+    )  # fmt: skip
     return INTERRUPTED if found.partial else 0
+
+
+def _picture(found: LoadCurve) -> Axes:
+    from inferplan.report.serving_plots import plot_curve
+
+    return plot_curve(found)

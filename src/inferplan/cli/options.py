@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -60,6 +61,7 @@ COUNTS = (
     "isl", "osl", "batch", "gpus", "tp", "pp", "dp", "ep", "dcp", "cp", "context", "max_model_len", "max_num_seqs",
     "max_num_batched_tokens", "image_patches",
 )  # fmt: skip
+ARGUMENTS = {"input_tokens": "isl", "output_tokens": "osl", "patches": "image_patches", "cpu_offload_bytes": "cpu_offload"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,10 @@ class Asked:
 
     def estimate(self) -> Estimate:
         """The estimate that was asked for; raises the errors of what cannot be resolved."""
+        with named_as_options(*Asked.__dataclass_fields__):
+            return self._estimate()
+
+    def _estimate(self) -> Estimate:
         from inferplan.deployment import estimate
         from inferplan.names import hardware
         from inferplan.readers.opening import open_model
@@ -110,9 +116,7 @@ class Asked:
 
         self._check()
         opened = open_model(self.model)
-        stored = opened.precision or opened.model.dtype
-        cast = stored == "fp32" and self.engine != "ideal"  # engines load checkpoints in fp32 as 16-bit ones
-        wanted = self.dtype if self.dtype != "auto" else "bf16" if cast else stored
+        wanted = self.dtype if self.dtype != "auto" else opened.stored if self.engine == "ideal" else opened.served
         part = hardware(self.gpu)
         precision = Precision.named(wanted, kv=None if self.kv_dtype == "auto" else self.kv_dtype)
         return estimate(
@@ -136,7 +140,7 @@ class Asked:
             host=hardware(self.host) if self.host else None,
             gpu_layers=self.gpu_layers,
             cpu_experts=self.cpu_experts,
-            cpu_offload_bytes=self._offloaded(),
+            cpu_offload_bytes=in_units(self.cpu_offload, "B", "--cpu-offload") if self.cpu_offload is not None else 0.0,
             overlap=self.overlap,
             expert_skew=self.expert_skew,
             expert_imbalance=self.expert_imbalance,
@@ -144,23 +148,15 @@ class Asked:
             image_patches=self.image_patches,
         )
 
-    def _offloaded(self) -> float:
-        from inferplan import units
-
-        try:
-            return units.parse(self.cpu_offload, "B") if self.cpu_offload is not None else 0.0
-        except SpecError as e:
-            raise SpecError(e.rule, field="--cpu-offload", value=e.value) from None
-
     def _check(self) -> None:
         for least, options in ((1, COUNTS), (0, ("gpu_layers", "cpu_experts", "images"))):
             for option in options:
                 value = getattr(self, option)
                 if value is not None and value < least:
-                    raise SpecError(f"must be {least} or more", field=f"--{option.replace('_', '-')}", value=value)
+                    raise SpecError(f"must be {least} or more", field=dashed(option), value=value)
         for option, low, high in (("overlap", 0, 1), ("expert_skew", 0, 4), ("expert_imbalance", 1, 1000)):
             if not low <= getattr(self, option) <= high:
-                raise SpecError(f"must lie between {low} and {high}", field=f"--{option.replace('_', '-')}", value=getattr(self, option))
+                raise SpecError(f"must lie between {low} and {high}", field=dashed(option), value=getattr(self, option))
         if self.utilization is not None and not 0 < self.utilization <= 1:
             raise SpecError("must lie above 0 and at most at 1", field="--utilization", value=self.utilization)
 
@@ -177,29 +173,67 @@ class Asked:
         return Parallel(tp, self.pp, self.dp, self.ep, self.dcp, self.cp)
 
 
+@contextmanager
+def named_as_options(*options: str) -> Iterator[None]:
+    """Errors about an argument of the library leave under the name of the option that gives it, where that is among `options`."""
+    try:
+        yield
+    except SpecError as e:
+        option = ARGUMENTS.get(e.field or "", e.field)
+        if e.file is not None or option not in options:
+            raise
+        raise SpecError(e.rule, field=dashed(option), value=e.value) from None
+
+
+def dashed(name: str) -> str:
+    """A parameter's name as the option that gives it is typed."""
+    return f"--{name.replace('_', '-')}"
+
+
+def in_units(text: str, unit: str, option: str) -> float:
+    """A quantity that an option gives, in base units; raises SpecError under the option's name."""
+    from inferplan import units
+
+    try:
+        return units.parse(text, unit)
+    except SpecError as e:
+        raise SpecError(e.rule, field=option, value=e.value) from None
+
+
 def listed(text: str) -> list[str]:
     """The words of an option that takes several, with commas."""
     return [part.strip() for part in text.split(",") if part.strip()] or [text]
 
 
-def asks(command: Callable[..., int]) -> Callable[..., int]:
-    """A command with the options of an estimate: `asked`, its last parameter, is made of them; its own stay as they are."""
+def asking(**kinds: type[Any]) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """A decorator for commands: each parameter named here is made of the fields of a dataclass, as options; others stay as they are."""
 
-    def run(**given: Any) -> int:
-        return command(**{k: v for k, v in given.items() if k not in names}, asked=Asked(**{k: given[k] for k in names}))
+    def asks(command: Callable[..., int]) -> Callable[..., int]:
+        def run(**given: Any) -> int:
+            made = {name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in kinds.items()}
+            return command(**given, **made)
 
-    names = [f.name for f in fields(Asked)]
-    hints = get_type_hints(Asked, include_extras=True)
-    own = inspect.signature(command, eval_str=True).parameters.values()
-    shared = [
-        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=_default(f), annotation=hints[f.name]) for f in fields(Asked)
-    ]
-    kept = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own if p.name != "asked"]
-    run.__signature__ = inspect.Signature([*shared, *kept])  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in (*shared, *kept)}
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    return run
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        kept = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own if p.name not in kinds]
+        parameters = [*(p for kind in kinds.values() for p in _options_of(kind)), *kept]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        return run
+
+    return asks
 
 
-def _default(field: Any) -> Any:
-    return inspect.Parameter.empty if field.default is MISSING else field.default
+def _options_of(kind: type[Any]) -> list[inspect.Parameter]:
+    """The fields of a dataclass as keyword parameters."""
+    hints = get_type_hints(kind, include_extras=True)
+    return [
+        inspect.Parameter(
+            f.name, inspect.Parameter.KEYWORD_ONLY, default=inspect.Parameter.empty if f.default is MISSING else f.default,
+            annotation=hints[f.name],
+        )
+        for f in fields(kind)
+    ]  # fmt: skip
+
+
+asks = asking(asked=Asked)

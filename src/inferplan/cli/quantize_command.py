@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from inferplan.cli import options as o
+from inferplan.cli.output import put_out
 from inferplan.errors import SpecError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from inferplan.deployment import Estimate
     from inferplan.quantization.answer import Quantized
 
@@ -53,10 +56,8 @@ def _found(asked: o.Asked, formats: str | None, kv: str | None) -> list[Quantize
         def run(weights: str, cache: str) -> Estimate:
             return replace(asked, gpu=gpu, dtype=weights, kv_dtype=cache).estimate()
 
-        try:
+        with o.named_as_options("formats", "kv"):
             return quantized(run, o.listed(weights if formats is None else formats), o.listed(caches if kv is None else kv))
-        except SpecError as e:
-            raise SpecError(e.rule, file=e.file, field=f"--{e.field}", value=e.value) if e.field in ("formats", "kv") else e from None
 
     gpus = o.listed(asked.gpu)
     if len(set(gpus)) < len(gpus):
@@ -65,19 +66,17 @@ def _found(asked: o.Asked, formats: str | None, kv: str | None) -> list[Quantize
 
 
 def _shown(found: list[Quantized], asked: o.Asked, as_json: bool, csv: str | None, plot: str | None) -> int:
-    from inferplan.report import files
     from inferplan.report.quantization import ROW, record, rows, show_quantization
-    from inferplan.report.screen import console
 
-    if plot:
-        from inferplan.report.canvas import write_picture
-        from inferplan.report.quantization_plots import plot_quantization
-
-        write_picture(plot_quantization(found), plot)
-    if csv:
-        files.write_text(csv, files.csv_text(rows(found), ROW))
-    if as_json:
-        typer.echo(files.json_text(record(found)))
-    else:
-        show_quantization(found, console(), asked_model=asked.model, asked_gpus=o.listed(asked.gpu))
+    put_out(
+        as_json=as_json, csv=csv, plot=plot, record=lambda: record(found), rows=lambda: rows(found), columns=ROW,
+        picture=lambda: _picture(found),
+        screen=lambda out: show_quantization(found, out, asked_model=asked.model, asked_gpus=o.listed(asked.gpu)),
+    )  # fmt: skip
     return 0 if any(option.fits for q in found for option in q.options) else 1
+
+
+def _picture(found: list[Quantized]) -> Axes:
+    from inferplan.report.quantization_plots import plot_quantization
+
+    return plot_quantization(found)

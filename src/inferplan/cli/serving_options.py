@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inferplan.cli.options import Asked
+from inferplan.cli.options import Asked, asking, dashed, in_units
 from inferplan.errors import SpecError
 
 if TYPE_CHECKING:
@@ -30,12 +28,15 @@ Trace = Annotated[
 ]
 Limit = Annotated[int | None, typer.Option("--limit", help="Only so many requests of the trace.")]
 UNSAID = "poisson:1"
+DRAWN, PER_CLIENT = 1000, 10  # requests drawn where no number is asked for: in all, and for each client of a closed loop
+PREFIX_BLOCK = 16  # tokens of a block that a shared prefix is hashed in where the engine's is not stated
+WIDEST_STEP = 2**20  # tokens of the widest step in a table of step times
 ArrivalLaw = Annotated[
     str, typer.Option("--arrivals", help="poisson:5, gamma:5,cv=2, constant:5, diurnal:5,peak=1.9, at-once or closed:64 (clients).")
 ]
 Rate = Annotated[float | None, typer.Option("--rate", help="Requests per second; short for --arrivals poisson:RATE.")]
 Clients = Annotated[int | None, typer.Option("--concurrency", help="Clients with one request each; short for --arrivals closed:CLIENTS.")]
-Count = Annotated[int | None, typer.Option("--requests", "-n", help="Requests to draw; unsaid: 1000, or 10 for each client.")]
+Count = Annotated[int | None, typer.Option("--requests", "-n", help=f"Requests to draw; unsaid: {DRAWN}, or {PER_CLIENT} for each client.")]
 InputLaw = Annotated[str | None, typer.Option("--input-lengths", help=f"Law of prompts instead of --isl: {LAW}.")]
 OutputLaw = Annotated[str | None, typer.Option("--output-lengths", help="Law of outputs instead of --osl, in the same forms.")]
 Declared = Annotated[int | None, typer.Option("--max-tokens", help="Declared bound of every output; unsaid: its own length.")]
@@ -116,7 +117,7 @@ class Traffic:
         if self.shared_prefix:
             if found.prefixes is not None:
                 raise SpecError("the trace has prefixes of its own", field="--shared-prefix", value=self.shared_prefix)
-            found = found.sharing(self.shared_prefix, block=self.block_size or 16)
+            found = found.sharing(self.shared_prefix, block=self.block_size or PREFIX_BLOCK)
         return found, source
 
     def _refuse_unused(self) -> None:
@@ -128,7 +129,7 @@ class Traffic:
         for name in idle:
             if getattr(self, name) != getattr(unsaid, name):
                 rule = "is of no account with --trace" if self.trace else "needs --trace"
-                raise SpecError(rule, field=f"--{name.replace('_', '-')}", value=getattr(self, name))
+                raise SpecError(rule, field=dashed(name), value=getattr(self, name))
 
     def _read(self) -> tuple[Requests, str]:
         from inferplan.serving.traces import read_trace
@@ -156,7 +157,7 @@ class Traffic:
 
         text, option = self.law()
         law, (prompts, outputs) = arrivals.parse(text, option), self.lengths(asked)
-        count = self.requests if self.requests is not None else 10 * law.clients if isinstance(law, arrivals.ClosedLoop) else 1000
+        count = self.requests if self.requests is not None else PER_CLIENT * law.clients if isinstance(law, arrivals.ClosedLoop) else DRAWN
         found = Requests.drawn(law, prompts, outputs, count, seed=self.seed, max_tokens=self.max_tokens)
         return found, f"{text}, prompts {prompts.text}, outputs {outputs.text}, seed {self.seed}"
 
@@ -197,8 +198,8 @@ class Traffic:
         widest = schedule.max_num_batched_tokens if not schedule.batching else schedule.slots * int(found.input_tokens.max())
         table = steps.table_steps(
             e.model, e.hardware, e.precision, e.setting, most_decodes=schedule.slots, most_context=found.longest,
-            most_tokens=min(widest, 2**20), draft=self.draft_tokens, graphs=graph_sizes(e.capacity),
-            beside_s=_seconds(self.draft_time, "--draft-time") if self.draft_tokens else 0.0,
+            most_tokens=min(widest, WIDEST_STEP), draft=self.draft_tokens, graphs=graph_sizes(e.capacity),
+            beside_s=in_units(self.draft_time, "s", "--draft-time") if self.draft_tokens else 0.0,
         )  # fmt: skip
         return table if name == "table" else steps.linear_steps(table)
 
@@ -210,22 +211,18 @@ class Traffic:
 
     def prefilling(self, e: Estimate, schedule: Schedule, found: Requests) -> Prefilling | None:
         """The prefilling side of a disaggregated deployment, alike in parts and split."""
-        from inferplan import units
         from inferplan.serving.simulate import Prefilling
 
         if self.prefill_replicas == 0:
             if self.transfer_bandwidth:
                 raise SpecError("needs --prefill-replicas", field="--transfer-bandwidth", value=self.transfer_bandwidth)
             return None
-        try:
-            rate = units.parse(self.transfer_bandwidth, "B/s") if self.transfer_bandwidth else float("inf")
-        except SpecError as error:
-            raise SpecError(error.rule, field="--transfer-bandwidth", value=self.transfer_bandwidth) from None
+        rate = in_units(self.transfer_bandwidth, "B/s", "--transfer-bandwidth") if self.transfer_bandwidth else float("inf")
         if rate == 0:
             raise SpecError("must be above 0", field="--transfer-bandwidth", value=self.transfer_bandwidth)
         plain = replace(self, draft_tokens=0)
         own = schedule.but(draft_tokens=0)
-        latency = _seconds(self.transfer_latency, "--transfer-latency")
+        latency = in_units(self.transfer_latency, "s", "--transfer-latency")
         return Prefilling(own, plain.step_times(e, own, found), self.prefill_replicas, latency, e.kv_bytes_per_token / rate)
 
     def limits(self) -> Slo | None:
@@ -270,15 +267,6 @@ def prepared(asked: Asked, traffic: Traffic) -> Prepared:
     )
 
 
-def _seconds(text: str, field: str) -> float:
-    from inferplan import units
-
-    try:
-        return units.parse(text, "s")
-    except SpecError as e:
-        raise SpecError(e.rule, field=field, value=text) from None
-
-
 def _linear(rest: str, text: str) -> Steps:
     from inferplan.serving.steps import LinearSteps
 
@@ -293,23 +281,4 @@ def _linear(rest: str, text: str) -> Steps:
     return LinearSteps(*numbers)
 
 
-def asks(command: Callable[..., int]) -> Callable[..., int]:
-    """A command whose parameters `asked` and `traffic` are made of their fields as options; its own options stay as they are."""
-    kinds = {"asked": Asked, "traffic": Traffic}
-
-    def run(**given: Any) -> int:
-        made = {name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in kinds.items()}
-        return command(**given, **made)
-
-    parameters = []
-    for kind in kinds.values():
-        hints = get_type_hints(kind, include_extras=True)
-        for f in fields(kind):
-            default = inspect.Parameter.empty if f.default is MISSING else f.default
-            parameters.append(inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[f.name]))
-    own = inspect.signature(command, eval_str=True).parameters.values()
-    parameters += [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own if p.name not in kinds]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    return run
+asks = asking(asked=Asked, traffic=Traffic)

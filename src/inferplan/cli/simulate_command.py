@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from inferplan.cli import serving_options as o
+from inferplan.cli.app import INTERRUPTED
 from inferplan.cli.options import Asked
 
 app = typer.Typer(add_completion=False)
-INTERRUPTED = 130
 
 
 @app.command()

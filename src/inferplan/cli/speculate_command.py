@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from inferplan.cli import options as o
+from inferplan.cli.output import put_out
 from inferplan.errors import SpecError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from inferplan.deployment import Estimate
     from inferplan.speculation.answer import Speculation
 
 app = typer.Typer(add_completion=False)
+MOST_NODES = MOST_RANKS = 4096
 
 
 @app.command()
@@ -50,7 +54,10 @@ def speculate(
 
 
 def _check(draft_tokens: int | None, tree: int | None, draft_tp: int | None, accept: str | None, accept_length: float | None) -> None:
-    for name, value, low, high in (("--draft-tokens", draft_tokens, 1, 256), ("--tree", tree, 2, 4096), ("--draft-tp", draft_tp, 1, 4096)):
+    from inferplan.speculation.acceptance import MAX_DRAFT_TOKENS
+
+    said = {"--draft-tokens": (draft_tokens, 1, MAX_DRAFT_TOKENS), "--tree": (tree, 2, MOST_NODES), "--draft-tp": (draft_tp, 1, MOST_RANKS)}
+    for name, (value, low, high) in said.items():
         if value is not None and not low <= value <= high:
             raise SpecError(f"must lie between {low} and {high:,}", field=name, value=value)
     if accept is not None and accept_length is not None:
@@ -85,19 +92,17 @@ def _found(
 
 
 def _shown(found: Speculation, asked: o.Asked, draft: str, as_json: bool, csv: str | None, plot: str | None) -> int:
-    from inferplan.report import files
-    from inferplan.report.screen import console
     from inferplan.report.speculation import ROW, record, rows, show_speculation
 
-    if plot:
-        from inferplan.report.plots import write_picture
-        from inferplan.report.speculation_plots import plot_speculation
-
-        write_picture(plot_speculation(found), plot)
-    if csv:
-        files.write_text(csv, files.csv_text(rows(found), ROW))
-    if as_json:
-        typer.echo(files.json_text(record(found)))
-    else:
-        show_speculation(found, console(), asked_model=asked.model, asked_draft=draft, asked_gpu=asked.gpu)
+    put_out(
+        as_json=as_json, csv=csv, plot=plot, record=lambda: record(found), rows=lambda: rows(found), columns=ROW,
+        picture=lambda: _picture(found),
+        screen=lambda out: show_speculation(found, out, asked_model=asked.model, asked_draft=draft, asked_gpu=asked.gpu),
+    )  # fmt: skip
     return 0 if found.fits else 1
+
+
+def _picture(found: Speculation) -> Axes:
+    from inferplan.report.speculation_plots import plot_speculation
+
+    return plot_speculation(found)

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from inferplan.cli.app import INTERRUPTED
 from inferplan.errors import SpecError
 
 app = typer.Typer(add_completion=False)
-INTERRUPTED = 130
 KEPT = ("case", "quantity", "value", "unit")
 
 

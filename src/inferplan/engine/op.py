@@ -16,7 +16,7 @@ from inferplan.specs.parallel import Parallel
 from inferplan.specs.precision import Precision
 
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
-FEW = 8
+FEW = 8  # new tokens of a sequence that a decode kernel still takes, so that a verify of a few drafts runs as a decode step does
 ACTIVATION_BYTES = {"fp8": 1.0, "int8": 1.0, "fp4": 0.5, "fp6": 0.75, "fp32": 4.0}
 
 

@@ -16,6 +16,7 @@ from inferplan.specs.weights import Weight
 
 WHOLE = {"q_a", "kv_a", "kv", "decay_a", "gate_a", "latent_down", "latent_up", "relative_bias", "router"}
 DIVIDED = {"attention", "mlp", "shared_expert", "recurrent", "embedding", "aux_embedding", "head", "experts"}
+ROW_PARALLEL = ("o", "down", "out", "o_b")  # their inputs are divided, so that a rank adds up a part of every output
 
 
 def ways(w: Weight, block: Block | None, parallel: Parallel) -> Numeric:

@@ -42,7 +42,7 @@ def of_tower(run: Pass, tower: Tower) -> Iterator[Op]:
     if tower.counts_as == "encoder":
         length = tower.tokens
         yield from encoder(run, tower, Seen(lambda s: s.opens, lambda s: s.memory if length is None else length))
-    elif tower is run.model.sight and any(np.any(s.images) for s in run.segments):
+    elif tower is run.model.vision_tower and any(np.any(s.images) for s in run.segments):
         own = replace(run, precision=_whole(run.precision.format_of("vision").name))
         for op in encoder(own, tower, Seen(lambda s: s.images, lambda s: s.patches)):
             yield replace(op, name=f"vision.{op.name}", part="vision")

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from inferplan.engine.op import Op, Pass, Wire
-from inferplan.engine.split import ways
+from inferplan.engine.split import ROW_PARALLEL, ways
 from inferplan.ops import Numeric
 from inferplan.ops.gemm import depthwise_flops, gemm_flops
 from inferplan.ops.moe import touched_experts
@@ -106,7 +106,7 @@ def of_weight(run: Pass, w: Weight, positions: Numeric, block: Block | None = No
     if w.use in ("matmul", "conv"):
         flops = _flops(run, w, positions) / split
         inputs = 0.0 if last in ("k", "v") else w.cols * run.width_of(rate)
-        act = positions * w.copies * (inputs + 2.0 * w.rows) / (split if last in ("o", "down", "out", "o_b") else 1)
+        act = positions * w.copies * (inputs + 2.0 * w.rows) / (split if last in ROW_PARALLEL else 1)
         fuse = f"{w.name.rsplit('.', 1)[0]}.{FUSED[last]}" if last in FUSED and w.part != "shared_expert" else ""
         return Op(
             w.name,

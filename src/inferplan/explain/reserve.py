@@ -10,7 +10,14 @@ import numpy as np
 from inferplan.explain.node import Node, by_formula, derived, leaf, product, total, word
 from inferplan.explain.sources import counted, engine_number, given, part_number
 from inferplan.formula import Record, trace
-from inferplan.memory.activations import activation_bytes, compute_buffer_bytes, image_bytes, state_transient_bytes
+from inferplan.memory.activations import (
+    activation_bytes,
+    compute_buffer_bytes,
+    element_bytes_of,
+    image_bytes,
+    packs_experts,
+    state_transient_bytes,
+)
 from inferplan.memory.capacity import Capacity
 from inferplan.memory.reserve import DRIVER_BYTES, DRIVER_SHARE, rope_table_bytes
 from inferplan.memory.reserve import total_bytes as total_of
@@ -150,8 +157,7 @@ def activations(c: Capacity, index: int) -> Node:
         return _compute_buffer(c)
     if engine.policy in ("static-fraction", "ideal"):
         return leaf("activation_bytes", 0.0, "B", f"engine {engine.title}: profiles no activations")
-    element = 4.0 if c.precision.format_of("norm").bits == 32 and c.precision.kv.bits == 32 else 2.0
-    packed = c.precision.format_of("experts").name.startswith("mxfp4")
+    element, packed = element_bytes_of(c.precision), packs_experts(c.precision)
     with trace() as seen:
         activation_bytes(
             c.model, engine, c.parallel, tokens=launch.max_num_batched_tokens, sequences=launch.max_num_seqs, first=first, last=last,

@@ -13,11 +13,12 @@ from inferplan.explain.reserve import activations, engine_value, graphs, non_tor
 from inferplan.explain.shapes import entry_bytes, tensor_bytes, unless_one
 from inferplan.explain.sources import counted, engine_number, given
 from inferplan.memory.capacity import Capacity, Stage
-from inferplan.memory.layer_kinds import LayerKind
+from inferplan.memory.layer_kinds import LayerKind, replicated
 from inferplan.memory.paging import BlockPaging, CellPaging, Group, NoPaging, PoolPaging
 from inferplan.memory.shards import Holding, Shard, device_layers, shards
 from inferplan.memory.stage_weights import latent_copy_bytes, rounding_bytes
 from inferplan.specs.cache import CacheEntry
+from inferplan.specs.engine import SLOTTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def max_batch(held: Capacity) -> Node:
 
 def slots_are_asked(held: Capacity) -> bool:
     """Whether the engine lays out as many slots as it is asked for."""
-    return held.engine.policy in ("cells", "ideal")
+    return held.engine.policy in SLOTTED
 
 
 def engine_limit(held: Capacity) -> Node:
@@ -229,7 +230,7 @@ def rank_entry(room: Room, entry: CacheEntry) -> Node:
     c = room.held
     each, tp = entry_bytes(entry, c.model, c.precision.kv), unless_one(given("tp", c.parallel.tp))
     every = unless_one(room.count("every", entry.every, "", "tokens per entry"))
-    if tp is None or entry.kind in ("mla", "index", "compressed") or entry.rope_elements or not entry.head_dim:
+    if tp is None or replicated(entry):
         return product(word(entry.kind), "B", each, over=[every])
     heads = room.count("kv_heads", entry.k_elements / entry.head_dim)
     here = by_formula("heads_per_rank", "heads_per_rank", kv_heads=heads, tp=tp)

@@ -14,7 +14,7 @@ from inferplan.explain.node import Node, derived, leaf, product, total, word
 from inferplan.explain.shapes import unless_one
 from inferplan.explain.sources import counted, fitted, given, part_number
 from inferplan.explain.wires import collective_s
-from inferplan.explain.work import Piece, View, context_message, pieces
+from inferplan.explain.work import Piece, View, context_message, pieces, width
 from inferplan.roofline.comm import host_link
 from inferplan.specs.hardware import Accelerator
 
@@ -259,8 +259,6 @@ def message(v: View, op: Op) -> Node:
 
 def _copies(v: View, op: Op, last: str, hidden: Node, tp: Node | None) -> Node:
     """Copies of tokens that go to experts on other ranks."""
-    from inferplan.explain.work import width
-
     moe = next(b.experts for name, b in v.run.model.blocks.items() if b.experts and op.name.startswith(f"{name}."))
     assert moe is not None
     dp: Any = v.option("dp")

@@ -78,7 +78,8 @@ def collective_s(label: str, wire: Wire, message: Node, ranks: Node, step: Step)
 
 
 def _domain(near: Tier, wire: Wire) -> Node:
-    size = leaf("devices", near.domain or 2**20, "", f"link {near.name}: the most devices it joins")
+    assert near.domain is not None  # a network alone joins devices without a limit
+    size = leaf("devices", near.domain, "", f"link {near.name}: the most devices it joins")
     if np.all(np.asarray(wire.stride) == 1):
         return size.named("domain")
     stride = leaf("stride", wire.stride, "", "counted: devices between neighbours of the group")

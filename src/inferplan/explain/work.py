@@ -16,7 +16,7 @@ from inferplan.engine.cores import SCANS, of_mixer, selected
 from inferplan.engine.exchanges import heads_of
 from inferplan.engine.op import Op, Pass
 from inferplan.engine.operators import layer, placements
-from inferplan.engine.split import kv_heads, ways
+from inferplan.engine.split import ROW_PARALLEL, kv_heads, ways
 from inferplan.engine.towers import towers
 from inferplan.engine.weight_ops import SAMPLING_BYTES, of_weight, tensor_of
 from inferplan.engine.weight_ops import experts as experts_op
@@ -246,7 +246,7 @@ def width(v: View, part: str) -> Node:
 
 def _activations(v: View, w: Weight, n: Node | None, positions: Node, copies: Node | None, over: Node | None) -> Node:
     last, rows = w.name.rsplit(".", 1)[-1], v.count("rows", w.rows)
-    divided = [over] if last in ("o", "down", "out", "o_b") else []
+    divided = [over] if last in ROW_PARALLEL else []
     if last in ("k", "v"):
         return product("act_bytes", "B", "2", n, positions, copies, rows, over=divided)
     each = derived("bytes_per_token", "cols * width_bytes + 2 * rows", "B", v.count("cols", w.cols), width(v, w.part), rows)

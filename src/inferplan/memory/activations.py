@@ -15,6 +15,7 @@ from inferplan.specs.hardware import Accelerator
 from inferplan.specs.mixers import Attention, LatentAttention
 from inferplan.specs.model import Model
 from inferplan.specs.parallel import ONE, Parallel
+from inferplan.specs.precision import Precision
 
 
 @formula("element_bytes * tokens * (hidden_copies * hidden + width_copies * width)", unit="B", ref="vllm-project/vllm#10517")
@@ -81,6 +82,16 @@ def activation_bytes(
     passed = 0.0 if first and last else 2 * element_bytes * tokens * model.hidden
     images = image_bytes(model, engine, tokens=tokens, sequences=sequences) if first else 0.0
     return peak + passed + images + state_transient_bytes(model, engine, tokens=tokens, sequences=sequences)
+
+
+def element_bytes_of(precision: Precision) -> float:
+    """Bytes of one activation: 4 where norms and cache are both kept in 32 bit, as a model run in fp32 keeps them, else 2."""
+    return 4.0 if precision.format_of("norm").bits == 32 and precision.kv.bits == 32 else 2.0
+
+
+def packs_experts(precision: Precision) -> bool:
+    """Whether routed experts are kept in mxfp4, whose kernels pad the weights and keep no buffers beside the sampler's."""
+    return precision.format_of("experts").name.startswith("mxfp4")
 
 
 def state_transient_bytes(model: Model, engine: Engine, *, tokens: Numeric, sequences: Numeric) -> Numeric:

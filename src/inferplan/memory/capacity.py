@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from inferplan.engine.split import divides
 from inferplan.errors import SpecError
-from inferplan.memory.activations import activation_bytes, compute_buffer_bytes
+from inferplan.memory.activations import activation_bytes, compute_buffer_bytes, element_bytes_of, packs_experts
 from inferplan.memory.paging import Paging, padded, paging
 from inferplan.memory.reserve import (
     budget_bytes,
@@ -29,14 +29,13 @@ from inferplan.memory.reserve import (
 from inferplan.memory.shards import Holding, device_layers, host_weight_bytes, shards
 from inferplan.memory.stage_weights import stage_weight_bytes
 from inferplan.ops import Numeric
-from inferplan.specs.engine import Engine
+from inferplan.specs.engine import SLOTTED, Engine
 from inferplan.specs.hardware import Accelerator
 from inferplan.specs.model import Model
 from inferplan.specs.offload import NOTHING, Offload
 from inferplan.specs.parallel import ONE, Parallel
 from inferplan.specs.precision import Precision
-
-GIB = 2.0**30
+from inferplan.units import GIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,7 @@ class Capacity:
     @property
     def reserved_cache_bytes(self) -> Numeric:
         """Cache that the engine lays out: all that is left, or the cells of its slots where it lays out just these."""
-        if self.engine.policy in ("cells", "ideal"):
+        if self.engine.policy in SLOTTED:
             return self.launch.max_num_seqs * self.request_bytes
         return self.kv_cache_bytes_per_gpu
 
@@ -142,7 +141,7 @@ class Capacity:
     @property
     def kv_cache_tokens(self) -> Numeric:
         """Tokens of cache as one engine prints them; with data parallelism each group has as many."""
-        if self.engine.policy in ("cells", "ideal"):
+        if self.engine.policy in SLOTTED:
             return self.launch.max_num_seqs * padded(self.launch.max_model_len, self.engine.number_or("cell_multiple", 1))
         return self._least([s.paging.tokens(self.blocks, *self._request) for s in self.stages])
 
@@ -162,7 +161,7 @@ class Capacity:
         Where slots are laid out at start, their number is the user's choice and no limit.
         """
         held = np.minimum(np.floor(self.max_concurrency), self.state_limit)
-        return held if self.engine.policy in ("cells", "ideal") else np.minimum(held, self.launch.max_num_seqs)
+        return held if self.engine.policy in SLOTTED else np.minimum(held, self.launch.max_num_seqs)
 
     @property
     def state_limit(self) -> Numeric:
@@ -198,7 +197,7 @@ class Capacity:
     @property
     def even(self) -> NDArray[np.bool_]:
         """Where heads come out even over the devices, as engines ask that divide them; llama.cpp and the ideal do not ask."""
-        if self.engine.policy in ("cells", "ideal"):
+        if self.engine.policy in SLOTTED:
             return np.ones(np.shape(self.parallel.tp), dtype=bool)
         even = np.ones(np.shape(self.parallel.tp), dtype=bool)
         for block in self.model.blocks.values():
@@ -222,7 +221,7 @@ class Capacity:
     @property
     def _checked(self) -> Numeric:
         """Requests of the longest length by the engine's own check, which in some releases counts a request over all stages."""
-        if self.engine.policy in ("cells", "ideal"):
+        if self.engine.policy in SLOTTED:
             return self.max_concurrency / self.launch.max_num_seqs
         if self.engine.choice("length_check") == "none":
             return np.inf + 0 * self.max_concurrency
@@ -243,7 +242,7 @@ class Capacity:
             return f"{self._heads} do not come out even over {int(np.max(self.parallel.tp))} devices"
         left = float(np.min(self.kv_cache_bytes_per_gpu)) / GIB
         weights, budget = float(np.max(self.weight_bytes_per_gpu)) / GIB, float(np.max(self.launch.utilization * self.total_bytes)) / GIB
-        if left > 0 and self.engine.policy in ("cells", "ideal") and float(np.min(self._checked)) < 1:
+        if left > 0 and self.engine.policy in SLOTTED and float(np.min(self._checked)) < 1:
             asked = float(np.max(self.reserved_cache_bytes)) / GIB
             return f"the cache asked for takes {asked:.2f} GiB, {left:.2f} are left"
         if left <= 0 and weights > budget:
@@ -367,10 +366,9 @@ def _peak(
         return compute_buffer_bytes(model, batch=batch, cells=cells, flash_attention=launch.flash_attention, expand_latent=expand)
     if engine.policy in ("static-fraction", "ideal"):
         return 0.0
-    element = 4.0 if precision.format_of("norm").bits == 32 and precision.kv.bits == 32 else 2.0
     return activation_bytes(
         model, engine, parallel, tokens=launch.max_num_batched_tokens, sequences=launch.max_num_seqs, first=first, last=last,
-        element_bytes=element, packed_experts=precision.format_of("experts").name.startswith("mxfp4"), hardware=hardware,
+        element_bytes=element_bytes_of(precision), packed_experts=packs_experts(precision), hardware=hardware,
     )  # fmt: skip
 
 

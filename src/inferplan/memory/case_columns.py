@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from inferplan.errors import SpecError, Unsupported
-from inferplan.memory.capacity import GIB, Capacity, capacity
+from inferplan.memory.capacity import Capacity, capacity
 from inferplan.specs.engine import Engine
 from inferplan.specs.hardware import Accelerator
 from inferplan.specs.model import Model
 from inferplan.specs.parallel import Parallel
 from inferplan.specs.precision import Precision
+from inferplan.units import GIB
 
 
 def capacity_of(model: Model, precision: Precision, columns: Mapping[str, str]) -> Capacity:

@@ -101,10 +101,15 @@ def _window(entry: CacheEntry, engine: Engine | None) -> int | None:
 def _token_bytes(entry: CacheEntry, precision: Precision, parallel: Parallel) -> Numeric:
     """Bytes one token adds to one layer of one rank; latents lie on every rank whole."""
     whole = entry_bytes(entry, precision) / entry.every
-    if entry.kind in _REPLICATED or entry.rope_elements or not entry.head_dim:
+    if replicated(entry):
         return whole
     kv_heads = entry.k_elements / entry.head_dim
     return whole / kv_heads * heads_per_rank(kv_heads, parallel.tp)
+
+
+def replicated(entry: CacheEntry) -> bool:
+    """Whether every tensor-parallel rank caches an entry whole: latents and index keys, which belong to no head."""
+    return entry.kind in _REPLICATED or bool(entry.rope_elements) or not entry.head_dim
 
 
 def _state_kind(

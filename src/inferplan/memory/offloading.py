@@ -12,6 +12,7 @@ from inferplan.specs.model import Model
 from inferplan.specs.offload import NOTHING, Offload
 from inferplan.specs.parallel import ONE, Parallel
 from inferplan.specs.precision import Precision
+from inferplan.units import show
 
 
 def offload_of(
@@ -77,6 +78,6 @@ def _layers_of(model: Model, precision: Precision, parallel: Parallel, size: flo
         if layers:
             each[list(layers)] += whole / len(layers) / float(np.asarray(ways(w, model.blocks.get(name), parallel)))
     if size > each.sum():
-        rule = f"is more than the {each.sum() / 2**30:.1f} GiB of layers on a device"
-        raise SpecError(rule, field="cpu_offload", value=f"{size / 2**30:.1f} GiB")
+        rule = f"is more than the {show(each.sum(), 'B', binary=True)} of layers on a device"
+        raise SpecError(rule, field="cpu_offload_bytes", value=show(size, "B", binary=True))
     return float(np.interp(size, np.concatenate(([0.0], np.cumsum(each))), np.arange(len(each) + 1)))

@@ -11,11 +11,10 @@ from inferplan.specs.hardware import Accelerator
 from inferplan.specs.mixers import Attention, LatentAttention
 from inferplan.specs.model import Model
 from inferplan.specs.parallel import Parallel
+from inferplan.units import parse
 
-GIB = 2.0**30
-DRIVER_BYTES = 0.39 * GIB
+DRIVER_BYTES = parse("0.39 GiB", "B")
 DRIVER_SHARE = 0.0013
-_UNIFIED = ("jetson", "dgx-spark")
 
 
 def total_bytes(hardware: Accelerator) -> float:
@@ -27,7 +26,7 @@ def total_bytes(hardware: Accelerator) -> float:
     >>> round(total_bytes(Accelerator.find("h100")) / 2**30, 2)
     79.15
     """
-    apart = hardware.vendor == "NVIDIA" and not hardware.name.startswith(_UNIFIED)
+    apart = hardware.vendor == "NVIDIA" and not hardware.unified
     return hardware.usable_bytes - (DRIVER_BYTES + DRIVER_SHARE * hardware.usable_bytes if apart else 0.0)
 
 

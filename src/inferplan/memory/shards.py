@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from inferplan.engine.split import ways
 from inferplan.errors import SpecError
+from inferplan.memory.activations import packs_experts
 from inferplan.memory.weights import placed_bytes
 from inferplan.ops import Numeric
 from inferplan.specs.engine import Engine
@@ -211,6 +212,6 @@ def _outside(model: Model, w: Weight, stages: int) -> tuple[float, ...]:
 
 def _growth(model: Model, precision: Precision, block: str, w: Weight, parallel: Parallel, padding: Padding) -> Numeric:
     experts = model.blocks[block].experts if block else None
-    if w.part != "experts" or experts is None or padding == NO_PADDING or not precision.format_of("experts").name.startswith("mxfp4"):
+    if w.part != "experts" or experts is None or padding == NO_PADDING or not packs_experts(precision):
         return 1.0
     return padding.factor(experts, model.hidden, parallel)

@@ -16,8 +16,8 @@ from inferplan.specs.offload import NOTHING, Offload
 from inferplan.specs.parallel import Parallel
 from inferplan.specs.precision import Precision
 from inferplan.specs.weights import Weight
+from inferplan.units import MIB
 
-MIB = 2.0**20
 _FUSED = ("q", "k", "v")
 
 

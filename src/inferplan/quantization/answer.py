@@ -7,19 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inferplan.deployment import Batches, Estimate, batches, in_flight, usd_per_million_tokens
+from inferplan.deployment import MOST_SHOWN, Batches, Estimate, batches, in_flight, usd_per_million_tokens
 from inferplan.engine.step import decode
 from inferplan.errors import SpecError, Unsupported
 from inferplan.quantization.quality import Quality, published
-from inferplan.quantization.stored import WIDE, Cached, Stored, cached, stored
+from inferplan.quantization.stored import Cached, Stored, cached, stored
 from inferplan.quantization.support import own_cache, refusal
 from inferplan.specs.precision import Format, Precision
 
 BASE = "bf16"
 EIGHT_BIT = "fp8"
-FEW = (1, 8)
-MOST = 1024.0  # requests at once, beyond which no column of times is shown
-SWEEP = 2.0 ** np.arange(0, 12.01, 0.25)
+FEW = (1, 8)  # batches that stand before the most at once
+SWEEP = 2.0 ** np.arange(0, 12.01, 0.25)  # batches among which a crossing is looked for, up to 4,096
 MOST_FORMATS = 32
 Run = Callable[[str, str], Estimate]
 
@@ -70,7 +69,7 @@ class Option:
         """The narrow format of most quantised parameters; None where none is quantised."""
         formats = {part: self.precision.format_of(part) for part in {w.part for w in self.base.model.weights()}}
         sizes = {part: sum(w.params for w in self.base.model.weights() if w.part == part) for part in formats}
-        narrow = [part for part, f in formats.items() if f.bits < WIDE]
+        narrow = [part for part, f in formats.items() if f.quantised]
         return formats[max(narrow, key=sizes.__getitem__)] if narrow else None
 
     @property
@@ -102,9 +101,7 @@ class Option:
         """TPOT of 16-bit weights and cache over this one's at the same batches, whether those fit or not; NaN where it does not run."""
         if self.loads is None:
             return np.full(len(FEW) + 1, np.nan)
-        e = self.base
-        plain = decode(e.model, e.hardware, e.precision, context=_middle(e), batch=_shared(e, self.loads.batch), setting=e.setting)
-        found: np.ndarray = np.asarray(plain.time_s) / self.loads.tpot_s
+        found: np.ndarray = _tpot_s(self.base, self.loads.batch) / self.loads.tpot_s
         return found
 
     @property
@@ -233,15 +230,7 @@ def _option(base: Estimate, run: Run, weights: str, kv: str) -> Option:
 
 def _loads(e: Estimate) -> Batches:
     """Times at 1, 8 and the most requests at once."""
-    return batches(e, np.array([*FEW, min(max(e.max_sequences, 1.0), MOST)]))
-
-
-def _middle(e: Estimate) -> float:
-    return float(np.mean(e.load.contexts))
-
-
-def _shared(e: Estimate, batch: np.ndarray) -> np.ndarray:
-    return np.asarray(in_flight(batch, e.setting.parallel))
+    return batches(e, np.array([*FEW, min(max(e.max_sequences, 1.0), MOST_SHOWN)]))
 
 
 def _crossings(base: Estimate, run: Run, options: Sequence[Option]) -> list[Crossing]:
@@ -284,5 +273,7 @@ def _zero(ratio: np.ndarray, batch: np.ndarray, i: int) -> float:
 
 
 def _tpot_s(e: Estimate, batch: np.ndarray) -> np.ndarray:
-    run = decode(e.model, e.hardware, e.precision, context=_middle(e), batch=_shared(e, batch), setting=e.setting)
+    """Seconds between tokens at the middle of the output, for all batch sizes in one call."""
+    at_once = in_flight(batch, e.setting.parallel)
+    run = decode(e.model, e.hardware, e.precision, context=e.load.middle_context, batch=at_once, setting=e.setting)
     return np.broadcast_to(np.asarray(run.time_s, dtype=float), batch.shape)

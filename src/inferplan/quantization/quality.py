@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from inferplan.errors import NotFound, SpecError
-from inferplan.specs.catalog import search_path
-from inferplan.specs.document import read_text
+from inferplan.errors import SpecError
+from inferplan.specs.catalog import shipped_file
+from inferplan.specs.document import table_rows
 from inferplan.specs.model import Model
 from inferplan.specs.precision import Precision
 
 FOLDER, FILE = "validation", "quality.csv"
+LARGEST = 1e3  # a ratio of scores beyond is a slip
 COLUMNS = ("model", "checkpoint", "weights", "kv", "measure", "better", "quantised", "base", "ratio", "source", "url", "note")
 
 
@@ -60,26 +59,22 @@ def published(model: Model, precision: Precision) -> tuple[Quality, ...]:
 
 
 def _path() -> Path:
-    for root in search_path():
-        if (path := root / FOLDER / FILE).is_file():
-            return path
-    raise NotFound(f"no {FOLDER}/{FILE} on the search path")
+    return shipped_file(FOLDER, FILE)
 
 
 @cache
 def _table(path: Path) -> tuple[Quality, ...]:
-    reader = csv.DictReader(io.StringIO(read_text(path)))
-    if tuple(reader.fieldnames or ()) != COLUMNS:
-        raise SpecError(f"must have the columns {', '.join(COLUMNS)}", file=path)
-    return tuple(_row(path, line, row) for line, row in enumerate(reader, start=2))
+    return tuple(_row(path, line, row) for line, row in enumerate(table_rows(path, COLUMNS), start=2))
 
 
 def _row(path: Path, line: int, row: dict[str, str]) -> Quality:
     try:
-        ratio = float(row["ratio"] or "")
-    except (TypeError, ValueError):
+        ratio = float(row["ratio"])
+    except ValueError:
         ratio = math.nan
-    if not 0 < ratio < 1e3 or None in row or None in row.values() or row["better"] not in ("higher", "lower"):
-        raise SpecError("needs a ratio above 0, and higher or lower under better", file=path, field=f"line {line}")
+    if not 0 < ratio < LARGEST:
+        raise SpecError(f"must be a number above 0 and below {LARGEST:,.0f}", file=path, field=f"line {line}, ratio", value=row["ratio"])
+    if row["better"] not in ("higher", "lower"):
+        raise SpecError("must be higher or lower", file=path, field=f"line {line}, better", value=row["better"])
     model, checkpoint, weights, kv, measure = (row[name] for name in ("model", "checkpoint", "weights", "kv", "measure"))
     return Quality(model, checkpoint, weights, kv, measure, row["better"], ratio, row["source"], row["url"], row["note"])

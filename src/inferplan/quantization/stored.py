@@ -12,7 +12,6 @@ from inferplan.specs.model import Model
 from inferplan.specs.precision import Format, Precision
 from inferplan.specs.weights import Weight
 
-WIDE = 16
 SMALL = ("vector", "scan", "conv")
 
 
@@ -79,7 +78,7 @@ def _chosen(model: Model, precision: Precision, block: str, layers: tuple[int, .
         chosen = precision.formats_of(w.part, tensor_of(model, model.blocks[block], w), layers)
     else:
         chosen = [(precision.format_of(w.part), max(1, len(layers)))]
-    return [(f, n) for f, n in chosen if f.bits < WIDE]
+    return [(f, n) for f, n in chosen if f.quantised]
 
 
 def _codes(model: Model, precision: Precision, block: str, layers: tuple[int, ...], w: Weight) -> tuple[float, float]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from inferplan.errors import SpecError
 from inferplan.specs.catalog import data_file
-from inferplan.specs.document import read_text
+from inferplan.specs.document import table_rows
 from inferplan.specs.engine import Engine
 from inferplan.specs.hardware import Accelerator
 from inferplan.specs.precision import Format, Precision, Use, named_format
@@ -59,17 +57,14 @@ def support(engine: str) -> list[Supported]:
 
 @cache
 def _table(path: Path) -> tuple[Supported, ...]:
-    reader = csv.DictReader(io.StringIO(read_text(path)))
-    if tuple(reader.fieldnames or ()) != COLUMNS:
-        raise SpecError(f"must have the columns {', '.join(COLUMNS)}", file=path)
-    return tuple(_row(path, line, row) for line, row in enumerate(reader, start=2))
+    return tuple(_row(path, line, row) for line, row in enumerate(table_rows(path, COLUMNS), start=2))
 
 
 def _row(path: Path, line: int, row: dict[str, str]) -> Supported:
-    if None in row or None in row.values():
-        raise SpecError("has more or fewer cells than there are columns", file=path, field=f"line {line}")
-    if row["native"] not in ("", "yes") or row["use"] not in ("weights", "kv"):
-        raise SpecError("needs a use of weights or kv, and yes or nothing under native", file=path, field=f"line {line}")
+    for column, known in (("use", ("weights", "kv")), ("native", ("yes", ""))):
+        if row[column] not in known:
+            rule = f"must be {' or '.join(word or 'empty' for word in known)}"
+            raise SpecError(rule, file=path, field=f"line {line}, {column}", value=row[column])
     return Supported(row["engine"], row["use"], row["format"], row["native"] == "yes", row["as"], row["source"], row["note"])
 
 
@@ -113,7 +108,7 @@ def refusal(engine: Engine, hardware: Accelerator, precision: Precision) -> str:
         if row is None:
             taken = ", ".join(row.format for row in support(engine.name) if row.use == use)
             return f"{engine.title} {'loads' if use == 'weights' else 'keeps'} no {_said(fmt, use)} {what} ({taken})"
-        if row.native and hardware.computed_in(fmt.compute) != fmt.compute and fmt.bits < 16 and fmt.compute not in ("bf16", "fp16"):
+        if row.native and hardware.computed_in(fmt.compute) != fmt.compute and fmt.quantised and fmt.compute not in ("bf16", "fp16"):
             return f"{engine.title} runs {_said(fmt, use)} {what} only on parts that multiply in {fmt.compute}"
     return ""
 

@@ -1,1 +1,1 @@
-"""Readers of foreign files: what stands in them, typed and checked. They know no Model and compute nothing from one."""
+"""Foreign files read: configurations and checkpoints to a Model, results of benchmarks to case rows. Knows no part and no clock."""

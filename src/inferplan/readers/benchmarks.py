@@ -13,13 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 from inferplan.errors import SpecError
-from inferplan.readers.benchmarks_fields import Fields
+from inferplan.readers.benchmarks_fields import Fields, Rows
 from inferplan.readers.benchmarks_llama import of_llama_bench
 from inferplan.readers.benchmarks_serving import of_inferencemax, of_sglang, of_vllm
 from inferplan.readers.benchmarks_suites import of_aiperf, of_guidellm
 
 MAX_RESULTS = 100_000
-Rows = list[dict[str, str]]
 KINDS: tuple[tuple[str, tuple[str, ...], Callable[[Fields], Rows]], ...] = (
     ("llama-bench -o json or csv", ("n_prompt", "n_gen"), of_llama_bench),
     ("InferenceMAX", ("hw", "conc", "framework"), of_inferencemax),

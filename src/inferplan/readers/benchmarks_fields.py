@@ -10,6 +10,7 @@ from typing import Any, Self
 from inferplan.errors import SpecError
 
 LARGEST = 1e18
+Rows = list[dict[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ def row_of(**cells: Any) -> dict[str, str]:
     return {name: _cell(name, value) for name, value in cells.items() if value is not None}
 
 
-def rows_of(common: dict[str, str], times: dict[str, dict[str, float]], rates: dict[str, float | None]) -> list[dict[str, str]]:
+def rows_of(common: dict[str, str], times: dict[str, dict[str, float]], rates: dict[str, float | None]) -> Rows:
     """A row for each statistic that has a value; what the whole run yields stands with the means. Zeros were not measured.
 
     >>> rows_of({"model": "7b"}, {"mean": {"ttft_s": 0.0}, "p99": {"ttft_s": 0.5}}, {"requests_per_s": None})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from inferplan.errors import SpecError
-from inferplan.readers.benchmarks_fields import Fields, row_of
+from inferplan.readers.benchmarks_fields import Fields, Rows, row_of
 
 FORMAT = re.compile(r"(?:^|\s)((?:I?Q\d|TQ\d|BF16|F16|F32|MXFP4)[A-Z0-9_]*)(?:\s*-\s*(Small|Medium|Large))?(?:\s|$)")
 
@@ -23,7 +23,7 @@ def weights_of(model_type: str) -> str | None:
     return None if found is None else (found[1] + (f"_{found[2][0]}" if found[2] else "")).lower()
 
 
-def of_llama_bench(found: Fields) -> list[dict[str, str]]:
+def of_llama_bench(found: Fields) -> Rows:
     """A test: `n_prompt` alone is prefill, `n_gen` alone decode of one sequence, both together are tokens of both over their time.
 
     Tests stand at `n_depth` tokens that are there already. Decode is taken at the middle of its run.

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 
-from inferplan.readers.benchmarks_fields import Fields, row_of, rows_of
+from inferplan.readers.benchmarks_fields import Fields, Rows, row_of, rows_of
 
-Rows = list[dict[str, str]]
 NAMED = re.compile(r"(mean|median|p\d+(?:\.\d+)?)_(ttft|tpot|itl|e2el|e2e_latency)(_ms)?\Z")
 QUANTITIES = {"ttft": "ttft_s", "tpot": "tpot_s", "itl": "itl_s", "e2el": "e2e_s", "e2e_latency": "e2e_s"}
 ENGINES = {"trt": "tensorrt-llm", "trtllm": "tensorrt-llm", "tensorrt-llm": "tensorrt-llm", "tgi": "tgi", "vllm": "vllm"}

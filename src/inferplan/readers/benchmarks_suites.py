@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 
 from inferplan.errors import SpecError
-from inferplan.readers.benchmarks_fields import Fields, row_of, rows_of
+from inferplan.readers.benchmarks_fields import Fields, Rows, row_of, rows_of
 
-Rows = list[dict[str, str]]
 GUIDELLM = (
     ("time_to_first_token_ms", "ttft_s", 1e-3), ("inter_token_latency_ms", "itl_s", 1e-3), ("request_latency", "e2e_s", 1.0),
 )  # fmt: skip

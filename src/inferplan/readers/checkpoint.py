@@ -161,7 +161,7 @@ def _reason(w: LogicalWeight, model: Model) -> str | None:
     kind = next((reason for pattern, reason in BUFFERS if pattern.search(w.name)), None)
     if kind == "router corrections":
         return kind if any(b.buffer for b in model.weights()) else None
-    if kind and not (kind == "causal masks" and _projected(w, model)):
+    if kind and not (kind == "causal masks" and _projected(w)):
         return kind
     if part == "head" and model.head == "tied" and w.name.endswith("weight"):
         return "the tied head, stored a second time"
@@ -170,7 +170,7 @@ def _reason(w: LogicalWeight, model: Model) -> str | None:
     return "keys and values of layers that read an earlier layer's" if _shared(w, model) else None
 
 
-def _projected(w: LogicalWeight, model: Model) -> bool:
+def _projected(w: LogicalWeight) -> bool:
     """Whether a `...attn.bias` is the bias of a projection and not a mask over positions."""
     return len(w.shape) <= 1 and w.elements > 1
 

@@ -28,6 +28,7 @@ _LONGEST_NAME = 65_535
 _LONGEST_TEXT = 65_536
 _LONGEST_ARRAY = 1024
 _SHOWN_FIRST = 8
+_SHOWN_BYTES = 64  # of a text that is stepped over
 _MAX_ELEMENTS = 2**63
 
 _WIDTHS = {
@@ -194,7 +195,8 @@ class _Reader:
 
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _KINDS = {0: "u8", 1: "i8", 2: "u16", 3: "i16", 4: "u32", 5: "i32", 6: "f32", 7: "bool", 8: "text", 10: "u64", 11: "i64", 12: "f64"}
-_TEXT, _ARRAY = 8, 9
+_BOOL, _TEXT, _ARRAY = 7, 8, 9
+_LEAST_TENSOR, _LEAST_KEY = 24, 9  # bytes of an entry in version 1 without its name, with one size or a value of one byte
 
 
 def _value(reader: _Reader, kind: int, field: str) -> Any:
@@ -214,8 +216,9 @@ def _text(reader: _Reader, field: str) -> str | Skipped:
     if length <= _LONGEST_TEXT and reader.kept + length <= _MAX_KEPT_BYTES:
         reader.kept += length
         return reader.decode(reader.take(length, field), field)
-    first = reader.take(min(length, 64), field).decode(errors="replace")
-    reader.skip(length - min(length, 64), field)
+    shown = min(length, _SHOWN_BYTES)
+    first = reader.take(shown, field).decode(errors="replace")
+    reader.skip(length - shown, field)
     return Skipped("text", length, (first,))
 
 
@@ -243,7 +246,7 @@ def _numbers(reader: _Reader, kind: int, field: str, count: int) -> list[Any]:
     form = _SCALARS[kind]
     data = reader.take(count * struct.calcsize(form), field)
     reader.kept += len(data)
-    if kind == 7 and any(byte > 1 for byte in data):
+    if kind == _BOOL and any(byte > 1 for byte in data):
         raise reader.error("must be true or false (1 or 0)", field, max(data))
     return list(struct.unpack(f"<{count}{form[1]}", data))
 
@@ -255,7 +258,7 @@ def _texts(reader: _Reader, field: str, length: int, long: bool) -> list[Any] | 
     if not long and reader.strings <= _MAX_KEPT_TEXTS:
         return [_text(reader, field) for _ in range(length)]
     shown = min(length, _SHOWN_FIRST)
-    first = [reader.take(reader.count(field), field)[:64].decode(errors="replace") for _ in range(shown)]
+    first = [reader.take(reader.count(field), field)[:_SHOWN_BYTES].decode(errors="replace") for _ in range(shown)]
     _skip_texts(reader, length - shown, field)
     return Skipped("text", length, tuple(first))
 
@@ -283,8 +286,8 @@ def _header(reader: _Reader) -> tuple[int, dict[str, Any], tuple[GgufTensor, ...
     version = _version(reader)
     reader.wide = version > 1
     tensors, keys = reader.count("tensor count"), reader.count("key count")
-    _check_count(reader, "tensor count", tensors, MAX_TENSORS, 24)
-    _check_count(reader, "key count", keys, MAX_KEYS, 9)
+    _check_count(reader, "tensor count", tensors, MAX_TENSORS, _LEAST_TENSOR)
+    _check_count(reader, "key count", keys, MAX_KEYS, _LEAST_KEY)
     metadata: dict[str, Any] = {}
     for number in range(keys):
         key = _name(reader, f"key {number}")

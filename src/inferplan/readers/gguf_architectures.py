@@ -13,8 +13,8 @@ from typing import Any
 
 from inferplan.errors import SpecError, Unsupported
 from inferplan.readers.gguf import Gguf, architecture_config
+from inferplan.readers.huggingface.fields import LARGEST
 
-LARGEST = 10**8
 MAX_LAYERS = 10_000
 Config = dict[str, Any]
 _MISSING: Any = object()
@@ -114,6 +114,11 @@ class Header:
         return int(self.number("attention.key_length", 0)) or self.hidden // self.heads
 
     @property
+    def shared_width(self) -> int | None:
+        """Width of the shared expert: stated, or that of its tensors; None where there is none."""
+        return self.number("expert_shared_feed_forward_length", None) or self.rows("ffn_up_shexp.weight")
+
+    @property
     def biased(self) -> bool:
         """Whether the query projection has a bias."""
         return self.has("attn_q.bias") or self.has("attn_qkv.bias")
@@ -202,7 +207,7 @@ def llama(h: Header) -> Config:
 
 def qwen2_moe(h: Header) -> Config:
     """Qwen 2 MoE: a gated shared expert of its own width."""
-    shared = h.number("expert_shared_feed_forward_length", None) or h.rows("ffn_up_shexp.weight")
+    shared = h.shared_width
     more: Config = {
         "shared_expert_intermediate_size": shared,
         "decoder_sparse_step": 1,
@@ -234,7 +239,7 @@ def qwen_next(model_type: str) -> Translator:
         }  # fmt: skip
         if not h.number("expert_count", 0):
             return {**common(h), **delta, "model_type": model_type, "num_experts": 0}
-        shared = h.number("expert_shared_feed_forward_length", None) or h.rows("ffn_up_shexp.weight")
+        shared = h.shared_width
         more: Config = {"shared_expert_intermediate_size": shared, "decoder_sparse_step": 1, "mlp_only_layers": []}
         return {**common(h), **moe(h, apart=True), **delta, **more, "model_type": model_type}
 
@@ -359,7 +364,7 @@ def llama4(h: Header) -> Config:
 
 def granite_moe(h: Header) -> Config:
     """Granite 3 MoE, with a shared block where there is one."""
-    shared = h.number("expert_shared_feed_forward_length", None) or h.rows("ffn_up_shexp.weight")
+    shared = h.shared_width
     kind = "granitemoeshared" if shared else "granitemoe"
     found = {**common(h), **moe(h, apart=True), "attention_bias": h.biased, "shared_intermediate_size": shared, "model_type": kind}
     return {**found, "intermediate_size": found["moe_intermediate_size"]}
@@ -418,7 +423,7 @@ def nemotron_h(h: Header) -> Config:
     }  # fmt: skip
     if not h.number("expert_count", 0):
         return found
-    shared = h.number("expert_shared_feed_forward_length", None) or h.rows("ffn_up_shexp.weight") or 0
+    shared = h.shared_width or 0
     sizes = {
         "n_routed_experts": h.number("expert_count"),
         "num_experts_per_tok": h.number("expert_used_count"),
@@ -508,7 +513,7 @@ def minimax_m2(h: Header) -> Config:
 
 def hunyuan_moe(h: Header) -> Config:
     """Hunyuan MoE: the shared expert as wide as the stated block."""
-    shared = h.number("expert_shared_feed_forward_length", None) or h.rows("ffn_up_shexp.weight")
+    shared = h.shared_width
     return {
         **common(h),
         **moe(h, apart=True),

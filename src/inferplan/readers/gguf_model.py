@@ -17,8 +17,8 @@ from inferplan.readers.huggingface.config import read_config
 from inferplan.specs.model import Model
 from inferplan.specs.precision import BODY, library, mix_type
 
-LARGEST_GAP = 0.005
-MOST_OTHER = 0.02
+LARGEST_GAP = 0.005  # share of the values by which tensors may differ from the model that the metadata describes
+MOST_OTHER = 0.02  # share of the values that may lie in other types than the mix gives them
 TABLES = re.compile(r"(?:^|\.)(?:rope_freqs|rope_factors_(?:long|short)|attn_rot_embd|layer_output_scale)\.(?:weight|bias)$")
 SCALES = re.compile(r"\.(?:scale|input_scale)$")
 FILE_TYPES = {

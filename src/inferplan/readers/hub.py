@@ -28,8 +28,10 @@ QUANTIZATION_NAME = "hf_quant_config.json"
 _LIMITS = {CONFIG_NAME: MAX_BYTES, QUANTIZATION_NAME: MAX_BYTES, INDEX_NAME: MAX_HEADER_BYTES}
 _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
 _REPO_ID = re.compile(rf"(?:{_PART}/)?{_PART}")
+_LONGEST_ID = 200
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_OWN_SHARE = 0.9  # of the time allowed: the work itself should end first, since it knows what it waited for
 T = TypeVar("T")
 
 
@@ -55,7 +57,12 @@ def is_repo_id(text: str) -> bool:
     >>> is_repo_id("meta-llama/Llama-3.1-8B"), is_repo_id("./model"), is_repo_id("a/b/c"), is_repo_id("gpt2")
     (True, False, False, False)
     """
-    return "/" in text and len(text) <= 200 and bool(_REPO_ID.fullmatch(text)) and ".." not in text and "--" not in text
+    return "/" in text and _well_formed(text)
+
+
+def _well_formed(text: str) -> bool:
+    """Whether the Hub could hold a repository of that name, with or without an owner."""
+    return len(text) <= _LONGEST_ID and bool(_REPO_ID.fullmatch(text)) and ".." not in text and "--" not in text
 
 
 def fetch_config(repo_id: str, *, revision: str | None = None, timeout_s: float = 5.0) -> dict[str, Any]:
@@ -125,7 +132,7 @@ def _bounded(source: _Source, timeout_s: float, work: Callable[[float], T]) -> T
 
     def run() -> None:
         try:
-            results.put((True, work(time.monotonic() + 0.9 * timeout_s)))
+            results.put((True, work(time.monotonic() + _OWN_SHARE * timeout_s)))
         except BaseException as e:  # handed to the caller, who tells errors apart
             results.put((False, e))
 
@@ -160,7 +167,7 @@ class _Source:
     """One model at one revision, as huggingface_hub is set up here."""
 
     def __init__(self, repo_id: str, revision: str | None) -> None:
-        if len(repo_id) > 200 or not _REPO_ID.fullmatch(repo_id) or ".." in repo_id or "--" in repo_id:
+        if not _well_formed(repo_id):
             raise SpecError("is not a Hub id of the form owner/name", value=repo_id)
         if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision or "//" in revision or revision.endswith("/")):
             raise SpecError("is not a branch, tag or commit", file=repo_id, field="revision", value=revision)

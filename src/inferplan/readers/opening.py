@@ -27,6 +27,16 @@ class Opened:
     note: str | None = None
 
     @property
+    def stored(self) -> str:
+        """The precision that the weights are kept in: of the checkpoint, else the dtype of the model."""
+        return self.precision or self.model.dtype
+
+    @property
+    def served(self) -> str:
+        """The same as engines load it where nothing else is asked for: checkpoints in fp32 as 16-bit ones."""
+        return "bf16" if self.stored == "fp32" else self.stored
+
+    @property
     def told(self) -> Model:
         """The model with what was read from its name alone among its notes, for people to see."""
         return self.model.model_copy(update={"note": "; ".join(n for n in (self.note, self.model.note) if n)}) if self.note else self.model

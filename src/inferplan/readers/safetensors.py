@@ -365,8 +365,8 @@ def _read_shards(
         kept += [t for t in tensors if t.name in wanted]
         unlisted += [t.name for t in tensors if t.name not in wanted]
         metadata |= own
-        if len(kept) > 4 * MAX_TENSORS:
-            raise SpecError(f"names more than {4 * MAX_TENSORS:,} tensors in its shards", file=place)
+        if len(kept) > _MAX_MEMBERS:
+            raise SpecError(f"names more than {_MAX_MEMBERS:,} tensors in its shards", file=place)
     return tuple(kept), tuple(unlisted), metadata
 
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from inferplan.deployment import Estimate
 from inferplan.errors import DoesNotFit, Unsupported
-from inferplan.report.canvas import canvas, panels, plain, powers_of_two, title, unit_axis
-from inferplan.report.estimates import front_end
-from inferplan.report.screen import Bold, table
+from inferplan.report.canvas import BLUE, DASHED, DOTTED, GROUND, SMALL, VERMILION, canvas, panels, plain, powers_of_two, title, unit_axis
+from inferplan.report.estimates import deployed, front_end
+from inferplan.report.screen import Bold, put, table
+from inferplan.report.words import devices, drawn_devices, engine, resolved
 from inferplan.serving.batch_times import Workload, prefill_steps, reservation, reserved_tokens
 from inferplan.serving.continuous import Continuous, Serving, continuous
 from inferplan.serving.lengths import Lengths
@@ -28,7 +29,6 @@ SCHEMA = "inferplan/batching/1"
 QUANTILES = (50, 90, 99)
 ALIKE = 1.0005
 UNBOUNDED = "grows"  # a queue that is asked for more than it serves
-BLUE, VERMILION, SMALL = "#0072B2", "#D55E00", 5.5
 NUMBERS = (
     "requests_per_s", "output_tokens_per_s", "ttft_s", "tpot_s", "e2e_s", "wait_s", "running", "waiting", "load", "busy",
     "cache_reserved", "cache_used",
@@ -111,13 +111,7 @@ def record(c: Compared) -> dict[str, Any]:
     e, work = c.estimate, c.workload
     return {
         "schema": SCHEMA,
-        "model": e.model.name,
-        "hardware": e.hardware.name,
-        "gpus": e.gpus,
-        "precision": e.precision.name,
-        "engine": e.engine.name,
-        "engine_version": e.engine.version,
-        "efficiency": e.setting.efficiency.name,
+        **deployed(e, "model", "hardware", "gpus", "precision", "engine", "engine_version", "efficiency"),
         "input_tokens": _law(work.input),
         "output_tokens": _law(work.output),
         "hit_rate": work.hit_rate,
@@ -218,14 +212,13 @@ def why(c: Compared) -> str:
 
 def show_batching(c: Compared, out: Console, *, asked_model: str, asked_gpu: str) -> None:
     """The whole screen."""
-    for piece in screen(c, asked_model=asked_model, asked_gpu=asked_gpu):
-        out.print(piece, style="bold" if isinstance(piece, Bold) else None)
+    put(screen(c, asked_model=asked_model, asked_gpu=asked_gpu), out)
 
 
 def screen(c: Compared, *, asked_model: str, asked_gpu: str) -> Iterator[Any]:
     """The pieces of the screen, from top to bottom."""
     e = c.estimate
-    yield Bold(f"{e.model.title} on {'one' if e.gpus == 1 else f'{e.gpus:,} x'} {e.hardware.title}")
+    yield Bold(f"{e.model.title} on {devices(e)} {e.hardware.title}")
     yield table(("", ""), _echo(c, asked_model, asked_gpu))
     yield "\n" + sentence(c)
     if reasons := why(c):
@@ -240,15 +233,14 @@ def screen(c: Compared, *, asked_model: str, asked_gpu: str) -> Iterator[Any]:
 
 def _echo(c: Compared, asked_model: str, asked_gpu: str) -> list[tuple[str, str]]:
     e, work = c.estimate, c.workload
-    engine = "none" if e.engine.policy == "ideal" else f"{e.engine.title} {e.engine.version}"
     hits = f", {100 * work.hit_rate:.3g} % of a prompt cached" if work.hit_rate else ""
     load = ", ".join(f"{significant(x)}" if c.kind == "rate_per_s" else f"{x:,.0f}" for x in c.loads)
     kind = "requests/s, arriving at random" if c.kind == "rate_per_s" else "clients, each sending its next request at once"
     return [
-        ("model", asked_model if asked_model == e.model.name else f"{asked_model} -> {e.model.name}"),
-        ("gpu", asked_gpu if asked_gpu == e.hardware.name else f"{asked_gpu} -> {e.hardware.name}"),
+        ("model", resolved(asked_model, e.model.name)),
+        ("gpu", resolved(asked_gpu, e.hardware.name)),
         ("precision", e.precision.summary),
-        ("engine", f"{engine}; times by calibration '{e.setting.efficiency.name}'"),
+        ("engine", f"{engine(e)}; times by calibration '{e.setting.efficiency.name}'"),
         ("lengths", f"{length_words(work.input)} tokens in{hits}, {length_words(work.output)} out"),
         ("load", f"{load} {kind}"),
     ]
@@ -361,8 +353,7 @@ def plot_batching(c: Compared, *, ax: Axes | None = None) -> Axes:
     swept = _swept(c, grid)
     e, work = c.estimate, c.workload
     with canvas(ax) as ax:
-        many = "" if e.gpus == 1 else f"{e.gpus} x "
-        title(ax, f"{e.model.title} on {many}{e.hardware.title}, {e.engine.name}", _short(work))
+        title(ax, f"{e.model.title} on {drawn_devices(e)}{e.hardware.title}, {e.engine.name}", _short(work))
         upper, lower = panels(ax)
         _draw_answer(upper, c, swept)
         _draw_waste(lower, swept)
@@ -435,7 +426,7 @@ def _draw_limits(ax: Axes, c: Compared, loads: np.ndarray) -> None:
         clear = 0.5 if c.kind == "rate_per_s" and side == "left" else height
         ax.annotate(
             text, (at, clear), (shift, 0), xycoords=("data", "axes fraction"), textcoords="offset points", ha=side, va="bottom",
-            fontsize=SMALL, color=colour, bbox={"fc": "white", "ec": "none", "alpha": 0.75, "pad": 0.6},
+            fontsize=SMALL, color=colour, bbox=GROUND,
         )  # fmt: skip
 
 
@@ -449,13 +440,12 @@ def _limit(s: Serving) -> tuple[float, float]:
 
 def _draw_waste(ax: Axes, swept: Compared) -> None:
     """Shares in per cent, in the colours of the panel above: finished rows, padding, cache set aside and not filled."""
-    dotted, dashed = (0, (1, 1)), (0, (3, 1.5))
     s, k = swept.static, swept.continuous
     if s is not None:
-        for share, look, label in ((s.idle, "-", "finished rows"), (s.padding, dotted, "prompt padding"), (_empty(s), dashed, EMPTY)):
+        for share, look, label in ((s.idle, "-", "finished rows"), (s.padding, DOTTED, "prompt padding"), (_empty(s), DASHED, EMPTY)):
             if np.any(share > 0):
                 ax.plot(swept.loads, np.where(s.stable, 100 * share, np.nan), color=VERMILION, ls=look, label=f"static: {label}", gid=label)
-    ax.plot(swept.loads, 100 * _empty(k), color=BLUE, ls=dashed, label=f"continuous: {EMPTY}", gid="continuous")
+    ax.plot(swept.loads, 100 * _empty(k), color=BLUE, ls=DASHED, label=f"continuous: {EMPTY}", gid="continuous")
     ax.set_ylim(-3, 150)
     unit_axis(ax.yaxis, "waste", "%", (0.0, 100.0))
     ax.set_yticks(range(0, 101, 20))

@@ -21,6 +21,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
+BLUE, VERMILION, GREEN, ORANGE, SKY, PURPLE, YELLOW, BLACK = (
+    "#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#F0E442", "#000000",
+)  # fmt: skip  # Okabe and Ito: told apart by colour-blind readers too
+DARK, MIDDLE, GREY, LIGHT, BEYOND = "#555555", "#777777", "#8C8C8C", "#C8C8C8", "#F2F2F2"
+PALE, SAND = "#CFE4F1", "#B8A98A"
+DASHED, DOTTED = (0, (3, 1.5)), (0, (1, 1))
+SMALL = 5.5  # points of a text inside a picture
+GROUND = {"fc": "white", "ec": "none", "alpha": 0.75, "pad": 0.6}  # behind a text that lies on lines
 STYLE = Path(__file__).with_name("inferplan.mplstyle")
 ENDINGS: dict[str, dict[str, None] | None] = {"png": None, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 TITLE_WIDTH = 50
@@ -45,15 +53,21 @@ def canvas(ax: Axes | None = None) -> Iterator[Axes]:
 
 def panels(ax: Axes) -> tuple[Axes, Axes]:
     """The place of `ax` divided into two, one above the other, with a common horizontal axis."""
-    from matplotlib.gridspec import GridSpec
-
-    place, figure = ax.get_subplotspec(), ax.figure
-    box = ax.get_position()
-    grid: Any = place.subgridspec(2, 1) if place else GridSpec(2, 1, figure, box.x0, box.y0, box.x1, box.y1)  # type: ignore[arg-type]
-    ax.set_subplotspec(grid[0])
-    lower: Axes = figure.add_subplot(grid[1], sharex=ax)
+    grid = divided(ax, 2, 1)
+    lower: Axes = ax.figure.add_subplot(grid[1], sharex=ax)
     ax.tick_params(labelbottom=False)
     return ax, lower
+
+
+def divided(ax: Axes, rows: int, columns: int) -> Any:
+    """The place of `ax` as a grid, of which `ax` itself keeps the first cell."""
+    from matplotlib.gridspec import GridSpec
+
+    place, box = ax.get_subplotspec(), ax.get_position()
+    whole: Any = (ax.figure, box.x0, box.y0, box.x1, box.y1)
+    grid: Any = place.subgridspec(rows, columns) if place else GridSpec(rows, columns, *whole)
+    ax.set_subplotspec(grid[0])
+    return grid
 
 
 def title(ax: Axes, *lines: str) -> None:
@@ -170,7 +184,7 @@ def label_apart(ax: Axes, points: Sequence[tuple[float, float]], texts: Sequence
         best = _best_offset(at, size, pixels, taken, boxes, frame)
         boxes = np.vstack([boxes, _around(at + pixels * best, size, pixels)])
         taken = np.concatenate([taken, _leader(at, pixels * best)])
-        line = {"arrowstyle": "-", "lw": 0.4, "color": "#777777", "shrinkA": 0, "shrinkB": 1.5}
+        line = {"arrowstyle": "-", "lw": 0.4, "color": MIDDLE, "shrinkA": 0, "shrinkB": 1.5}
         ax.annotate(text, point, tuple(best), arrowprops=line, **style)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from inferplan.deployment import Estimate, usd_per_million_tokens
-from inferplan.report.estimates import requests, value
+from inferplan.report.estimates import value
 from inferplan.report.screen import table
+from inferplan.report.words import requests
 from inferplan.units import show, significant
 
 if TYPE_CHECKING:

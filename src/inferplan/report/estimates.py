@@ -18,14 +18,14 @@ from inferplan.deployment import (
     usd_per_million_tokens,
 )
 from inferplan.engine.step import Step
-from inferplan.report.screen import Bold, table
+from inferplan.report.screen import Bold, put, table
+from inferplan.report.words import devices, engine, requests, resolved, shortage, split, under, ways
 from inferplan.units import parse, show, significant
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 SCHEMA = "inferplan/estimate/4"
-WAYS = ("tp", "pp", "dp", "ep", "dcp", "cp")
 KWH = parse("1 kWh", "J")
 PASS = (
     "flops", "weight_bytes", "kv_bytes", "bytes", "wire_bytes", "intensity", "memory_s", "compute_s", "link_s", "host_s", "floor_s",
@@ -76,9 +76,9 @@ def operator_record(step: Step, name: str) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _asked(e: Estimate) -> dict[str, Any]:
-    p = e.setting.parallel
-    return {
+def deployed(e: Estimate, *names: str) -> dict[str, Any]:
+    """What was deployed under the glossary's keys, as every record begins: all of it, or those of `names`, in one order."""
+    found = {
         "model": e.model.name,
         "hardware": e.hardware.name,
         "gpus": e.gpus,
@@ -87,7 +87,14 @@ def _asked(e: Estimate) -> dict[str, Any]:
         "engine": e.engine.name,
         "engine_version": e.engine.version,
         "efficiency": e.setting.efficiency.name,
-        **{k: int(np.asarray(getattr(p, k))) for k in WAYS},
+        **ways(e),
+    }
+    return {name: x for name, x in found.items() if not names or name in names}
+
+
+def _asked(e: Estimate) -> dict[str, Any]:
+    return {
+        **deployed(e),
         "batch": e.load.batch,
         "input_tokens": e.load.input_tokens,
         "output_tokens": e.load.output_tokens,
@@ -169,25 +176,18 @@ def bound(step: Step) -> str:
     return max(roofs, key=lambda name: roofs[name])
 
 
-def requests(count: float) -> str:
-    """A number of requests in words."""
-    return "any number of such requests" if not np.isfinite(count) else f"{count:,.0f} such request{'s' if count != 1 else ''}"
-
-
 def sentence(e: Estimate) -> str:
     """The answer first."""
-    under = f"under {e.engine.title} {e.engine.version}" if e.engine.policy != "ideal" else "before any engine overhead"
     if not e.fits:
-        why = e.capacity.reason() or f"there is room for {requests(e.max_sequences)}, not {e.load.batch:,}"
-        return f"Does not fit {under}: {why}."
+        return f"Does not fit {under(e)}: {shortage(e)}."
     sure = "" if e.setting.ideal else "about "
     if not e.model.generates:
         what = f"{e.load.batch:,} inputs" if e.load.batch > 1 else "One input"
         takes = "take" if e.load.batch > 1 else "takes"
-        first = f"Fits {under}; an encoder, which writes no tokens."
+        first = f"Fits {under(e)}; an encoder, which writes no tokens."
         return f"{first}\n{what} of {e.load.input_tokens:,} tokens {takes} {sure}{show(e.ttft_s, 's')}."
     return (
-        f"Fits, with room for {requests(e.max_sequences)} at once {under}.\n"
+        f"Fits, with room for {requests(e.max_sequences)} at once {under(e)}.\n"
         f"One request takes {sure}{show(e.e2e_s, 's')}: {show(e.ttft_s, 's')} to the first token, then"
         f" {significant(e.decode_tokens_per_s)} tokens/s."
     )
@@ -236,14 +236,12 @@ def ridges_of(step: Step) -> dict[str, float]:
 
 def show_estimate(e: Estimate, out: Console, *, asked_model: str, asked_gpu: str, verbose: bool = False) -> None:
     """The whole screen."""
-    for piece in screen(e, asked_model=asked_model, asked_gpu=asked_gpu, verbose=verbose):
-        out.print(piece, style="bold" if isinstance(piece, Bold) else None)
+    put(screen(e, asked_model=asked_model, asked_gpu=asked_gpu, verbose=verbose), out)
 
 
 def screen(e: Estimate, *, asked_model: str, asked_gpu: str, verbose: bool = False) -> Iterator[Any]:
     """The pieces of the screen, from top to bottom."""
-    many = "one" if e.gpus == 1 else f"{e.gpus:,} x"
-    yield Bold(f"{e.model.title} on {many} {e.hardware.title}")
+    yield Bold(f"{e.model.title} on {devices(e)} {e.hardware.title}")
     yield table(("", ""), _echo(e, asked_model, asked_gpu))
     yield "\n" + sentence(e)
     yield why(e)
@@ -259,35 +257,27 @@ def screen(e: Estimate, *, asked_model: str, asked_gpu: str, verbose: bool = Fal
 
 
 def _echo(e: Estimate, asked_model: str, asked_gpu: str) -> list[tuple[str, str]]:
-    p, load = e.setting.parallel, e.load
-    engine = "none" if e.engine.policy == "ideal" else f"{e.engine.title} {e.engine.version}"
-    split = ", ".join(
-        f"{n} {int(np.asarray(getattr(p, n)))}" for n in WAYS if int(np.asarray(getattr(p, n))) > 1
-    )
+    load, ranks = e.load, split(e)
     cached = f", {load.cached:,} of them cached" if load.cached else ""
     seen = f", {load.images:,} image{'s' if load.images > 1 else ''} of {load.patches:,} patches" if load.images else ""
     at = f", decode at {load.context:,} tokens" if load.context else ""
     more = [f"{name} {x:g}" for name, x, plain in _stated(e) if x != plain]
     rows = [
-        ("model", _resolved(asked_model, e.model.name)),
-        ("gpu", _resolved(asked_gpu, e.hardware.name)),
+        ("model", resolved(asked_model, e.model.name)),
+        ("gpu", resolved(asked_gpu, e.hardware.name)),
         ("precision", e.precision.summary),
-        ("engine", f"{engine}; times by calibration '{e.setting.efficiency.name}'"),
+        ("engine", f"{engine(e)}; times by calibration '{e.setting.efficiency.name}'"),
         ("workload", f"{load.input_tokens:,} tokens in{cached}, {load.output_tokens:,} out, batch {load.batch:,}{seen}{at}"),
     ]
     rows += [("taken", ", ".join(more))] if more else []
     host = [("host", e.setting.host.title)] if e.setting.host else []
-    return [*rows[:2], *host, *([("split", split)] if split else []), *rows[2:]]
+    return [*rows[:2], *host, *([("split", ranks)] if ranks else []), *rows[2:]]
 
 
 def _stated(e: Estimate) -> list[tuple[str, float, float]]:
     """What was stated about a pass beside its load: name, value, and the value that says nothing."""
     s = e.setting
     return [("overlap", s.overlap, 0.0), ("expert skew", s.skew, 0.0), ("expert imbalance", s.imbalance, 1.0)]
-
-
-def _resolved(asked: str, name: str) -> str:
-    return name if asked == name else f"{asked} -> {name}"
 
 
 def memory_table(e: Estimate) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 
 from inferplan.deployment import Estimate
 from inferplan.explain import Node
+from inferplan.report.estimates import deployed
 from inferplan.units import show
 
 if TYPE_CHECKING:
@@ -24,10 +25,7 @@ def record(node: Node, quantity: str, e: Estimate, *, depth: int | None = None) 
     return {
         "schema": SCHEMA,
         "quantity": quantity,
-        "model": e.model.name,
-        "hardware": e.hardware.name,
-        "precision": e.precision.name,
-        "kv_format": e.precision.kv.name,
+        **deployed(e, "model", "hardware", "precision", "kv_format"),
         "tree": branch(node, depth),
     }
 

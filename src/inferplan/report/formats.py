@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from inferplan.report.screen import table
+from inferplan.report.words import heading
 from inferplan.specs.precision import PARTS, Precision
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def record(precision: Precision) -> dict[str, Any]:
 
 def show_precision(precision: Precision, out: Console, *, asked: str) -> None:
     """The whole screen."""
-    out.print(precision.title + (f"  ({asked} -> {precision.name})" if asked != precision.name else ""), style="bold")
+    out.print(heading(precision.title, asked, precision.name), style="bold")
     rows = []
     for part in PARTS:
         f = precision.format_of(part)

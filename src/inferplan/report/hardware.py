@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferplan.errors import Unsupported
 from inferplan.report.screen import table
+from inferplan.report.words import heading
 from inferplan.specs.hardware import Accelerator, Price, prices
 from inferplan.specs.quantity import Quantity
 from inferplan.units import significant
@@ -60,7 +61,7 @@ def ridges(part: Accelerator) -> dict[str, float]:
 
 def show_hardware(part: Accelerator, out: Console, *, asked: str) -> None:
     """The whole screen."""
-    out.print(part.title + (f"  ({asked} -> {part.name})" if asked != part.name else ""), style="bold")
+    out.print(heading(part.title, asked, part.name), style="bold")
     about = (part.vendor, part.family, part.form, part.year, part.status, f"class {part.architecture}")
     out.print(", ".join(str(a) for a in about if a))
     out.print()

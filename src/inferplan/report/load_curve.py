@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferplan.deployment import Estimate
+from inferplan.report.estimates import deployed
 from inferplan.report.screen import Bold, table
 from inferplan.serving.summary import LoadCurve
 from inferplan.units import show, significant
@@ -31,7 +32,7 @@ def curve_rows(found: LoadCurve) -> list[dict[str, Any]]:
 def curve_record(e: Estimate, found: LoadCurve, source: str) -> dict[str, Any]:
     """The curve under the glossary's keys."""
     return {
-        "schema": SCHEMA, "model": e.model.name, "hardware": e.hardware.name, "gpus": e.gpus, "engine": e.engine.name, "source": source,
+        "schema": SCHEMA, **deployed(e, "model", "hardware", "gpus", "engine"), "source": source,
         "knee_per_s": found.knee_per_s, "capacity_per_s": found.capacity_per_s, "largest_per_s": found.largest_per_s,
         "slo": found.slo.text if found.slo else None, "partial": found.partial, "points": curve_rows(found),
     }  # fmt: skip

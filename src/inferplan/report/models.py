@@ -14,6 +14,7 @@ from inferplan.engine.cache_bytes import (
 )
 from inferplan.memory.weights import weight_bytes
 from inferplan.report.screen import table
+from inferplan.report.words import heading
 from inferplan.specs.counts import Counts, counts
 from inferplan.specs.mixers import Attention
 from inferplan.specs.model import Model
@@ -79,7 +80,7 @@ def _cache(layers: int, entry: Any, model: Model) -> dict[str, Any]:
 def show_model(model: Model, out: Console, *, asked: str) -> None:
     """The whole screen."""
     c = counts(model)
-    out.print(model.title + (f"  ({asked} -> {model.name})" if asked != model.name else ""), style="bold")
+    out.print(heading(model.title, asked, model.name), style="bold")
     out.print(facts_table(model, c))
     for found in (parts_table(c), layers_table(model), cache_table(model), weights_table(model, c)):
         out.print()

@@ -10,8 +10,7 @@ import numpy as np
 from inferplan.calibrate.summary import label, summary
 from inferplan.calibrate.validate import Outcome
 from inferplan.errors import Unsupported
-from inferplan.report.canvas import canvas, title, unit_axis
-from inferplan.report.plots import BLACK, BLUE, DARK, GREEN, LIGHT, ORANGE, PURPLE, SKY, SMALL, VERMILION
+from inferplan.report.canvas import BLACK, BLUE, DARK, DASHED, GREEN, LIGHT, ORANGE, PURPLE, SKY, SMALL, VERMILION, canvas, title, unit_axis
 from inferplan.terms import TERMS
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def _panel(ax: Axes, shown: list[Outcome], quantity: str, column: str, colours: 
     line = np.array([low, high])
     ax.plot(line, line, color=DARK, lw=0.7, gid="equal")
     for factor in (1 - NEAR, 1 + NEAR):
-        ax.plot(line, factor * line, color=DARK, lw=0.5, ls=(0, (3, 1.5)), gid="near")
+        ax.plot(line, factor * line, color=DARK, lw=0.5, ls=DASHED, gid="near")
     labels = np.array([label(o, column) for o in shown])
     size = float(np.clip(400 / len(shown), 2.0, 14.0))
     for name, colour in colours.items():

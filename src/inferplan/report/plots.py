@@ -17,7 +17,38 @@ from inferplan.engine.op import Op
 from inferplan.engine.step import Step, decode
 from inferplan.memory.capacity import Capacity, capacity
 from inferplan.memory.shards import Holding, shards
-from inferplan.report.canvas import along, canvas, label_apart, near, panels, plain, powers_of_two, settled, title, unit_axis, write_picture
+from inferplan.report.canvas import (
+    BEYOND,
+    BLACK,
+    BLUE,
+    DARK,
+    DASHED,
+    DOTTED,
+    GREEN,
+    GREY,
+    GROUND,
+    LIGHT,
+    ORANGE,
+    PALE,
+    PURPLE,
+    SAND,
+    SKY,
+    SMALL,
+    VERMILION,
+    YELLOW,
+    along,
+    canvas,
+    label_apart,
+    near,
+    panels,
+    plain,
+    powers_of_two,
+    settled,
+    title,
+    unit_axis,
+    write_picture,
+)  # fmt: skip
+from inferplan.report.words import drawn_devices
 from inferplan.terms import TERMS
 from inferplan.units import show, significant
 
@@ -27,10 +58,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PICTURES", "plot_batch", "plot_breakdown", "plot_context", "plot_memory", "plot_roofline", "write_picture"]
 
-BLUE, VERMILION, GREEN, ORANGE, SKY, PURPLE, YELLOW, BLACK = (
-    "#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#F0E442", "#000000",
-)  # fmt: skip
-DARK, GREY, LIGHT, PALE, SAND = "#555555", "#8C8C8C", "#C8C8C8", "#CFE4F1", "#B8A98A"
 PHASES = (("prefill", "o", BLUE), ("decode", "^", VERMILION))
 TYPES = ("bf16", "fp16", "fp8", "mxfp8", "fp6", "fp4", "int8")
 WORDS = {
@@ -51,14 +78,14 @@ GROUP_OF = {
 WEIGHTS = {
     "attention, projections": "attention weights", "recurrent": "recurrent weights", "MLP": "MLP weights", "experts": "expert weights",
 }  # fmt: skip
-LABELLED, LEAST_SHARE, HEAP, SMALL = 4, 0.04, 9.0, 5.5
+LABELLED, LEAST_SHARE = 4, 0.04  # operators of a pass that are named, and the share of it that each must have
+HEAP = 9.0  # typographic points within which operators share a label
 
 
 def heading(ax: Axes, e: Estimate, *more: str) -> None:
     """Title: which model on what, in which precision, under which load."""
-    many = "" if e.gpus == 1 else f"{e.gpus} x "
     load = f"{e.load.input_tokens:,} tokens in, {e.load.output_tokens:,} out, batch {e.load.batch:,}{'' if e.fits else ': does not fit'}"
-    title(ax, f"{e.model.title} on {many}{e.hardware.title}", e.precision.summary, load, *more)
+    title(ax, f"{e.model.title} on {drawn_devices(e)}{e.hardware.title}", e.precision.summary, load, *more)
 
 
 def engine_name(e: Estimate) -> str:
@@ -323,7 +350,7 @@ def compute_bound_from(found: Batches) -> float:
 
 def _draw_pair(ax: Axes, x: np.ndarray, estimate: np.ndarray, floor: np.ndarray, *, label: str) -> None:
     ax.plot(x, estimate, color=BLUE, label="estimate", gid="estimate")
-    ax.plot(x, floor, color=BLACK, lw=0.9, ls=(0, (3, 1.5)), label=label, gid="floor")
+    ax.plot(x, floor, color=BLACK, lw=0.9, ls=DASHED, label=label, gid="floor")
 
 
 def _from_zero(ax: Axes, seconds: np.ndarray, room: float) -> None:
@@ -339,7 +366,7 @@ def _mark_limit(upper: Axes, lower: Axes, value: float, text: str, height: float
     if value >= high:
         return
     for ax in (upper, lower):
-        ax.axvspan(max(value, low), high, color="#F2F2F2", lw=0, zorder=0, gid="beyond")
+        ax.axvspan(max(value, low), high, color=BEYOND, lw=0, zorder=0, gid="beyond")
         if value > low:
             ax.axvline(value, color=VERMILION, lw=0.8, gid="limit")
     shown = text.format(plain(round(value))) if value >= low else "nothing fits"
@@ -351,7 +378,7 @@ def _mark_ridge(upper: Axes, lower: Axes, value: float) -> None:
     if not np.isfinite(value):
         return
     for ax in (upper, lower):
-        ax.axvline(value, color=GREEN, lw=0.8, ls=(0, (1, 1)), gid="ridge")
+        ax.axvline(value, color=GREEN, lw=0.8, ls=DOTTED, gid="ridge")
     _beside(upper, value, f"compute-bound from {plain(round(value))}", 0.17, GREEN)
 
 
@@ -361,7 +388,7 @@ def _beside(ax: Axes, value: float, text: str, height: float, colour: str) -> No
     side, shift = ("right", -2) if np.log(value) - low > 0.45 * (high - low) else ("left", 2)
     ax.annotate(
         text, (value, height), (shift, 0), xycoords=("data", "axes fraction"), textcoords="offset points", ha=side, va="bottom",
-        fontsize=SMALL, color=colour, bbox={"fc": "white", "ec": "none", "alpha": 0.75, "pad": 0.6},
+        fontsize=SMALL, color=colour, bbox=GROUND,
     )  # fmt: skip
 
 
@@ -419,7 +446,7 @@ def ideal(e: Estimate) -> Capacity:
 def _draw_cache(ax: Axes, e: Estimate, contexts: np.ndarray) -> None:
     kept, least = (per_group(e) * request_bytes(c, contexts) for c in (e.capacity, ideal(e)))
     ax.plot(contexts, kept, color=BLUE, label=f"as {engine_name(e)} reserves", gid="estimate")
-    ax.plot(contexts, least, color=BLACK, lw=0.9, ls=(0, (3, 1.5)), label="the least", gid="floor")
+    ax.plot(contexts, least, color=BLACK, lw=0.9, ls=DASHED, label="the least", gid="floor")
     have = float(np.asarray(e.capacity.kv_cache_bytes_per_gpu))
     high = 4 * float(max(kept.max(), have))
     low = min(float(least[-40]) ** 1.5 / high**0.5, float(np.min(least)) / 1.5, *([have / 4] if have > 0 else []))
@@ -491,7 +518,7 @@ def plot_memory(estimate: Estimate, *, ax: Axes | None = None) -> Axes:
         heading(ax, e, *([] if e.fits else [e.capacity.reason() or f"room for only {e.max_sequences:,.0f} of {e.load.batch:,} requests"]))
         _stack(ax, 0, slices)
         _stack(ax, 1, least_slices(e))
-        for size, look, text in ((total, "-", "memory"), (budget, (0, (3, 1.5)), "engine's budget")):
+        for size, look, text in ((total, "-", "memory"), (budget, DASHED, "engine's budget")):
             ax.plot([-0.42, 1.42], [size, size], color=BLACK, lw=0.9, ls=look, gid="limit", label=f"{text} {_gib(size)}")
         top = 1.05 * max(total, stacked)
         ax.set(xlim=(-0.5, 1.5), ylim=(0, top))

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferplan.quantization.answer import BASE, FEW, Crossing, Option, Quantized
+from inferplan.quantization.answer import BASE, FEW, SWEEP, Crossing, Option, Quantized
 from inferplan.quantization.quality import Quality
 from inferplan.quantization.stored import Cached, cached
 from inferplan.quantization.support import caution
-from inferplan.report.estimates import requests
-from inferplan.report.screen import Bold, table
+from inferplan.report.estimates import deployed
+from inferplan.report.screen import Bold, put, table
+from inferplan.report.words import WAYS, devices, engine, requests, resolved, shortage, split
 from inferplan.specs.precision import Precision
 from inferplan.units import show, significant
 
@@ -27,7 +28,6 @@ ROW = (
     "speed_up_over_bf16", "usd_per_million_tokens",
 )  # fmt: skip
 MEASURE = "measure on your own evaluation set"
-SHOWN_CROSSING = 4096
 
 
 def rows(answers: Sequence[Quantized]) -> list[dict[str, Any]]:
@@ -84,12 +84,7 @@ def record(answers: Sequence[Quantized]) -> dict[str, Any]:
     e = answers[0].base
     return {
         "schema": SCHEMA,
-        "model": e.model.name,
-        "gpus": e.gpus,
-        "engine": e.engine.name,
-        "engine_version": e.engine.version,
-        "efficiency": e.setting.efficiency.name,
-        **{name: int(np.asarray(getattr(e.setting.parallel, name))) for name in ("tp", "pp", "dp", "ep", "dcp", "cp")},
+        **deployed(e, "model", "gpus", "engine", "engine_version", "efficiency", *WAYS),
         "input_tokens": e.load.input_tokens,
         "output_tokens": e.load.output_tokens,
         "rows": rows(answers),
@@ -116,7 +111,7 @@ def _qualities(answers: Sequence[Quantized]) -> list[Quality]:
 def sentence(q: Quantized) -> str:
     """The answer first."""
     e = q.base
-    where = f"On {'one' if e.gpus == 1 else f'{e.gpus:,} x'} {e.hardware.title}"
+    where = f"On {devices(e)} {e.hardware.title}"
     quick, full = q.best(lambda o: -float(o.loads.tpot_s[0]) if o.loads else -np.inf), q.best(_full_rate)
     if quick is None or full is None:
         return f"{where} none of these formats fits{_closest(q)}."
@@ -143,7 +138,7 @@ def _closest(q: Quantized) -> str:
 
 def _why_not(o: Option) -> str:
     assert o.estimate is not None
-    return o.estimate.capacity.reason() or f"there is room for {requests(o.estimate.max_sequences)}, not {o.estimate.load.batch:,}"
+    return shortage(o.estimate)
 
 
 def _name(q: Quantized, o: Option) -> str:
@@ -162,8 +157,7 @@ def _gain(o: Option, i: int) -> str:
 
 def show_quantization(answers: Sequence[Quantized], out: Console, *, asked_model: str, asked_gpus: Sequence[str]) -> None:
     """The whole screen."""
-    for piece in screen(answers, asked_model=asked_model, asked_gpus=asked_gpus):
-        out.print(piece, style="bold" if isinstance(piece, Bold) else None)
+    put(screen(answers, asked_model=asked_model, asked_gpus=asked_gpus), out)
 
 
 def screen(answers: Sequence[Quantized], *, asked_model: str, asked_gpus: Sequence[str]) -> Iterator[Any]:
@@ -189,21 +183,14 @@ def screen(answers: Sequence[Quantized], *, asked_model: str, asked_gpus: Sequen
 
 
 def _echo(answers: Sequence[Quantized], asked_model: str, asked_gpus: Sequence[str]) -> list[tuple[str, str]]:
-    e = answers[0].base
-    p = e.setting.parallel
-    split = ", ".join(f"{n} {int(np.asarray(getattr(p, n)))}" for n in ("tp", "pp", "dp", "ep") if int(np.asarray(getattr(p, n))) > 1)
+    e, ranks = answers[0].base, split(answers[0].base)
     pairs = zip(asked_gpus, (q.base.hardware.name for q in answers), strict=True)
-    engine = "none" if e.engine.policy == "ideal" else f"{e.engine.title} {e.engine.version}"
     return [
-        ("model", _resolved(asked_model, e.model.name)),
-        ("gpu", "; ".join(_resolved(*pair) for pair in pairs) + (f", {split}" if split else "")),
-        ("engine", f"{engine}; times by calibration '{e.setting.efficiency.name}'"),
+        ("model", resolved(asked_model, e.model.name)),
+        ("gpu", "; ".join(resolved(*pair) for pair in pairs) + (f", {ranks}" if ranks else "")),
+        ("engine", f"{engine(e)}; times by calibration '{e.setting.efficiency.name}'"),
         ("workload", f"{e.load.input_tokens:,} tokens in, {e.load.output_tokens:,} out, batch {e.load.batch:,}"),
     ]
-
-
-def _resolved(asked: str, name: str) -> str:
-    return name if asked == name else f"{asked} -> {name}"
 
 
 def _weights(q: Quantized) -> list[Option]:
@@ -284,7 +271,7 @@ def _window(c: Crossing) -> tuple[str, str]:
     """From which batch narrow weights pay, and until which."""
     if c.start is None:
         return "never", ""
-    return f"{c.start:,.0f}", f"none to {SHOWN_CROSSING:,}" if c.batch is None else f"{c.batch:,.0f}"
+    return f"{c.start:,.0f}", f"none to {SWEEP[-1]:,.0f}" if c.batch is None else f"{c.batch:,.0f}"
 
 
 def cache_table(q: Quantized) -> Any:

@@ -9,18 +9,33 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferplan.quantization.answer import Option, Quantized
-from inferplan.report.canvas import canvas, plain, title, unit_axis
-from inferplan.report.plots import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, SMALL, VERMILION
+from inferplan.report.canvas import (
+    BLACK,
+    BLUE,
+    DASHED,
+    GREEN,
+    MIDDLE,
+    ORANGE,
+    PURPLE,
+    SKY,
+    SMALL,
+    VERMILION,
+    canvas,
+    divided,
+    plain,
+    title,
+    unit_axis,
+)
+from inferplan.report.words import drawn_devices
 from inferplan.terms import TERMS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PARTS = (GREEN, PURPLE, "#777777", BLACK)
+PARTS = (GREEN, PURPLE, MIDDLE, BLACK)
 STACK = (("values", "code_bytes", BLUE), ("scales", "scale_bytes", VERMILION), ("wide", "wide_bytes", ORANGE), ("cache", "", SKY))
 WIDTH, ROW, HEAD = 6.6, 0.16, 1.25  # inches
 MOST_PARTS = len(PARTS)
-GIB = 2.0**30
 
 
 def plot_quantization(answers: Sequence[Quantized], *, ax: Axes | None = None) -> Axes:
@@ -36,8 +51,7 @@ def plot_quantization(answers: Sequence[Quantized], *, ax: Axes | None = None) -
         _draw_latency(middle, answers)
         _draw_capacity(right, answers)
         e = answers[0].base
-        many = "" if e.gpus == 1 else f"{e.gpus} x "
-        parts = ", ".join(f"{many}{q.base.hardware.name}" for q in answers)
+        parts = ", ".join(f"{drawn_devices(e)}{q.base.hardware.name}" for q in answers)
         lines = f"{e.model.title} on {parts}", f"{e.load.input_tokens:,} tokens in, {e.load.output_tokens:,} out, {e.engine.title}"
         if own:
             figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=6.5)
@@ -54,13 +68,8 @@ def _drawn(answers: Sequence[Quantized]) -> list[tuple[Option, ...]]:
 
 def _columns(ax: Axes) -> tuple[Axes, Axes, Axes]:
     """The place of `ax` divided into three beside one another, with a common vertical axis."""
-    from matplotlib.gridspec import GridSpec
-
-    place, figure = ax.get_subplotspec(), ax.figure
-    box = ax.get_position()
-    grid: Any = place.subgridspec(1, 3) if place else GridSpec(1, 3, figure, box.x0, box.y0, box.x1, box.y1)  # type: ignore[arg-type]
-    ax.set_subplotspec(grid[0])
-    others = [figure.add_subplot(grid[i], sharey=ax) for i in (1, 2)]
+    grid = divided(ax, 1, 3)
+    others = [ax.figure.add_subplot(grid[i], sharey=ax) for i in (1, 2)]
     for other in others:
         other.tick_params(labelleft=False)
     return ax, others[0], others[1]
@@ -88,7 +97,7 @@ def _draw_memory(ax: Axes, q: Quantized) -> None:
     for i, (label, _, colour) in enumerate(STACK):
         ax.barh(rows, sizes[:, i], left=starts[:, i], height=0.72, color=colour, label=label, gid=label, lw=0)
     held = float(np.max(q.base.capacity.total_bytes))
-    ax.axvline(held, color=BLACK, lw=0.7, ls=(0, (3, 1.5)), gid="device", label="device")
+    ax.axvline(held, color=BLACK, lw=0.7, ls=DASHED, gid="device", label="device")
     top = max(held, float(sizes.sum(axis=1).max())) * 1.04
     ax.set(xlim=(0, top), ylim=(len(rows) - 0.5, -0.5))
     ax.set_yticks(rows, names(q))
@@ -96,13 +105,13 @@ def _draw_memory(ax: Axes, q: Quantized) -> None:
     ax.grid(False, axis="y")
     unit_axis(ax.xaxis, f"one {q.base.hardware.name}", "B", (0.0, top), shown="GiB")
     ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncol=5, fontsize=SMALL, columnspacing=0.7, handlelength=0.9, borderaxespad=0.2)
-    _say_missing(ax, q.options, rows, 1.0)
+    _say_missing(ax, q.options, rows)
 
 
-def _say_missing(ax: Axes, options: Sequence[Option], rows: np.ndarray, height: float) -> None:
+def _say_missing(ax: Axes, options: Sequence[Option], rows: np.ndarray) -> None:
     for o, row in zip(options, rows, strict=True):
         if not o.runs:
-            ax.annotate("not run", (0, row), (2, 0), textcoords="offset points", va="center", fontsize=SMALL, color="#777777")
+            ax.annotate("not run", (0, row), (2, 0), textcoords="offset points", va="center", fontsize=SMALL, color=MIDDLE)
 
 
 def _bars(ax: Axes, answers: Sequence[Quantized], values: Sequence[Sequence[float]], words: Sequence[Sequence[str]]) -> None:

@@ -62,6 +62,12 @@ class Plain:
         return [part for line in lines for part in (textwrap.wrap(line, self.width, break_on_hyphens=False) or [""])]
 
 
+def put(pieces: Iterable[Any], out: Console) -> None:
+    """Print the pieces of a screen from top to bottom, headlines in bold."""
+    for piece in pieces:
+        out.print(piece, style="bold" if isinstance(piece, Bold) else None)
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, right: Iterable[int] = ()) -> Grid:
     """A plain table; the columns numbered in `right` are aligned to the right."""
     return Grid(tuple(columns), [["" if cell is None else str(cell) for cell in row] for row in rows], title, frozenset(right))

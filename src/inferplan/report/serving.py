@@ -11,10 +11,12 @@ import numpy as np
 
 from inferplan.deployment import Estimate
 from inferplan.errors import SpecError
-from inferplan.report.estimates import front_end
+from inferplan.report.estimates import deployed, front_end
 from inferplan.report.screen import Bold, console, table
+from inferplan.report.words import devices
 from inferplan.serving.served import Served
 from inferplan.serving.summary import QUANTILES, TIMES
+from inferplan.terms import TERMS
 from inferplan.units import show, significant
 
 if TYPE_CHECKING:
@@ -25,7 +27,6 @@ CSV_COLUMNS = (
     "arrival_s", "input_tokens", "output_tokens", "queue_s", "ttft_s", "tpot_s", "itl_max_s", "e2e_s", "preemptions", "cached_tokens",
     "replica",
 )  # fmt: skip
-LABELS = {"queue_s": "queue", "ttft_s": "TTFT", "tpot_s": "TPOT", "itl_max_s": "longest gap", "e2e_s": "end to end"}
 ROWS = 100_000
 """Rows of a text that are made at once."""
 
@@ -100,8 +101,8 @@ def setting(e: Estimate, served: Served) -> dict[str, Any]:
     """What was simulated."""
     s = served.schedule
     return {
-        "model": e.model.name, "hardware": e.hardware.name, "gpus": e.gpus, "precision": e.precision.name, "engine": e.engine.name,
-        "engine_version": e.engine.version, "scheduler": s.scheduler, "kv_cache_tokens": s.kv_tokens, "block_size": s.block,
+        **deployed(e, "model", "hardware", "gpus", "precision", "engine", "engine_version"),
+        "scheduler": s.scheduler, "kv_cache_tokens": s.kv_tokens, "block_size": s.block,
         "max_num_seqs": s.max_num_seqs, "max_num_batched_tokens": s.max_num_batched_tokens, "chunked_prefill": s.chunked,
         "prefix_caching": s.prefix_caching, "watermark": s.watermark, "draft_tokens": s.draft_tokens,
         "replicas": int(served.replica.max()) + 1 if served.replica.size else 1,
@@ -130,9 +131,8 @@ def sentence(served: Served, found: dict[str, Any]) -> str:
 def show_served(e: Estimate, served: Served, found: dict[str, Any], source: str, out: Console) -> None:
     """The whole screen."""
     s = served.schedule
-    many = "one" if e.gpus == 1 else f"{e.gpus:,} x"
     copies = int(served.replica.max()) + 1
-    out.print(Bold(f"{e.model.title} on {'' if copies == 1 else f'{copies:,} times '}{many} {e.hardware.title}"), style="bold")
+    out.print(Bold(f"{e.model.title} on {'' if copies == 1 else f'{copies:,} times '}{devices(e)} {e.hardware.title}"), style="bold")
     batched = f"{s.max_num_seqs:,} requests at once" + ("" if s.batching else f", {s.max_num_batched_tokens:,} tokens per step")
     out.print(
         table(
@@ -157,7 +157,7 @@ def show_served(e: Estimate, served: Served, found: dict[str, Any], source: str,
 def times_table(found: dict[str, Any]) -> Any:
     """Mean and percentiles of each time."""
     head = ("Time", "mean", *QUANTILES, "max")
-    rows = [(LABELS[t], *("" if found[t][k] is None else show(found[t][k], "s") for k in ("mean", *QUANTILES, "max"))) for t in TIMES]
+    rows = [(TERMS[t].label, *("" if found[t][k] is None else show(found[t][k], "s") for k in ("mean", *QUANTILES, "max"))) for t in TIMES]
     return table(head, rows, right=range(1, len(head)))
 
 

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferplan.report.canvas import canvas, settled, title, unit_axis
-from inferplan.report.plots import BLUE, DARK, GREEN, LIGHT, ORANGE, SMALL, VERMILION
+from inferplan.report.canvas import BLUE, DARK, DASHED, GREEN, LIGHT, ORANGE, SMALL, VERMILION, canvas, settled, title, unit_axis
 from inferplan.report.serving import waiting_at
 from inferplan.serving.served import Served
 from inferplan.serving.slo import Slo
 from inferplan.serving.summary import LoadCurve
-from inferplan.units import significant
+from inferplan.units import show, significant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TIMES = (("ttft_s", "TTFT", BLUE), ("tpot_s", "TPOT", GREEN), ("itl_max_s", "longest gap", ORANGE), ("e2e_s", "end to end", VERMILION))
 BINS = 400
+ENDLESS = 1e11  # tokens from which on a cache counts as one without a limit
 SLO_TIMES = {"ttft": BLUE, "tpot": GREEN, "itl": ORANGE, "e2e": VERMILION}
 
 
@@ -59,7 +59,7 @@ def plot_times(served: Served, slo: Slo | None = None, *, ax: Axes | None = None
             ax.step(values, share, where="post", color=colour, label=f"{label}, p50 {_time(values, 0.5)}, p99 {_time(values, 0.99)}")
             least, most = min(least, values[max(0, int(values.size * 0.001))]), max(most, values[-1])
         for name, limit in slo.limits if slo else ():
-            ax.axvline(limit, color=SLO_TIMES[name], lw=0.8, ls=(0, (3, 1.5)), gid="limit")
+            ax.axvline(limit, color=SLO_TIMES[name], lw=0.8, ls=DASHED, gid="limit")
         low, high = (least / 1.5, most * 1.5) if most else (1e-3, 1.0)
         ax.set(xscale="log", xlim=(low, high), ylim=(0, 1.02), ylabel="share of requests")
         unit_axis(ax.xaxis, "time", "s", (low, high))
@@ -68,8 +68,6 @@ def plot_times(served: Served, slo: Slo | None = None, *, ax: Axes | None = None
 
 
 def _time(values: Any, q: float) -> str:
-    from inferplan.units import show
-
     return show(float(np.quantile(values, q)), "s")
 
 
@@ -91,8 +89,9 @@ def _timeline(requests: Axes, cache: Axes, served: Served) -> None:
     requests.tick_params(labelbottom=False)
     limit = served.schedule.kv_tokens * len(served.series)
     cache.fill_between(t, tokens, color=GREEN, alpha=0.35, lw=0)
-    top = 1.12 * max(limit if limit < 1e11 else 0.0, float(tokens.max()), 1.0)
-    if limit < 1e11:
+    bounded = limit < ENDLESS
+    top = 1.12 * max(limit if bounded else 0.0, float(tokens.max()), 1.0)
+    if bounded:
         cache.axhline(limit, color=DARK, lw=0.8, gid="limit")
         style: Any = {"textcoords": "offset points", "ha": "right", "va": "bottom", "fontsize": SMALL, "color": DARK}
         cache.annotate(f"cache of {limit:,} tokens", (end, limit), (-2, 1.5), **style)
@@ -107,7 +106,7 @@ def plot_curve(found: LoadCurve, *, ax: Axes | None = None) -> Axes:
         rates = np.array([r for r, _ in found.points])
         every = []
         for name, label, colour in (TIMES[0], TIMES[1], TIMES[3]):
-            for key, style in (("mean", "-"), ("p99", (0, (3, 1.5)))):
+            for key, style in (("mean", "-"), ("p99", DASHED)):
                 y = np.array([np.nan if s[name][key] is None else s[name][key] for _, s in found.points], dtype=float)
                 ax.plot(rates, y, color=colour, ls=style, marker="o" if key == "mean" else None, ms=2.2, lw=1.0, label=f"{label}, {key}")
                 every.append(y)

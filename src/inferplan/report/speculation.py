@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferplan.report.estimates import requests, value
-from inferplan.report.screen import Bold, table
+from inferplan.report.estimates import deployed, value
+from inferplan.report.screen import Bold, put, table
+from inferplan.report.words import devices, requests, resolved, split, under
 from inferplan.speculation.answer import WIDEST, Speculation
 from inferplan.speculation.rounds import Rounds
 from inferplan.units import show, significant
@@ -20,6 +21,9 @@ SCHEMA = "inferplan/speculation/1"
 PER_ROUND = ("tokens_per_round", "draft_cost", "verify_ratio", "draft_s", "verify_s", "overhead_s", "round_s", "decode_s")
 GAINS = ("speed_up", "free_verify_speed_up", "tpot_s", "output_tokens_per_s")
 ROW = ("batch", "draft_tokens", *PER_ROUND, *GAINS)
+DEPLOYED = (
+    "model", "hardware", "gpus", "precision", "kv_format", "engine", "engine_version", "efficiency", "tp", "pp", "dp", "ep",
+)  # fmt: skip
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 LOSSY = "Typical acceptance, as Medusa is run, changes what is written at temperatures above 0: measure it on your own evaluation set."
 EXACT = "What is written keeps the model's own distribution, sampled or greedy: drafts are kept or replaced so that it does."
@@ -43,17 +47,9 @@ def _cells(r: Rounds) -> dict[str, Any]:
 
 
 def _asked(s: Speculation) -> dict[str, Any]:
-    e, p = s.plain, s.plain.setting.parallel
+    e = s.plain
     return {
-        "model": e.model.name,
-        "hardware": e.hardware.name,
-        "gpus": e.gpus,
-        "precision": e.precision.name,
-        "kv_format": e.precision.kv.name,
-        "engine": e.engine.name,
-        "engine_version": e.engine.version,
-        "efficiency": e.setting.efficiency.name,
-        **{k: int(np.asarray(getattr(p, k))) for k in ("tp", "pp", "dp", "ep")},
+        **deployed(e, *DEPLOYED),
         "input_tokens": e.load.input_tokens,
         "output_tokens": e.load.output_tokens,
         "draft": s.draft.name,
@@ -87,8 +83,7 @@ def sentence(s: Speculation) -> str:
     lines = [f"Decoding gets {how} with {which}: {rates}."]
     if not s.fits:
         why = s.held.reason() or f"there is room for {requests(s.max_sequences)}, not {e.load.batch:,}"
-        under = "before any engine overhead" if e.engine.policy == "ideal" else f"under {e.engine.title} {e.engine.version}"
-        lines.insert(0, f"Does not fit with the draft {under}: {why}.")
+        lines.insert(0, f"Does not fit with the draft {under(e)}: {why}.")
     return "\n".join([*lines, loads(s), EXACT if s.draft.exact else LOSSY])
 
 
@@ -116,15 +111,13 @@ def why(s: Speculation) -> str:
 
 def show_speculation(s: Speculation, out: Console, *, asked_model: str, asked_draft: str, asked_gpu: str) -> None:
     """The whole screen."""
-    for piece in screen(s, asked_model=asked_model, asked_draft=asked_draft, asked_gpu=asked_gpu):
-        out.print(piece, style="bold" if isinstance(piece, Bold) else None)
+    put(screen(s, asked_model=asked_model, asked_draft=asked_draft, asked_gpu=asked_gpu), out)
 
 
 def screen(s: Speculation, *, asked_model: str, asked_draft: str, asked_gpu: str) -> Iterator[Any]:
     """The pieces of the screen, from top to bottom."""
     e = s.plain
-    many = "one" if e.gpus == 1 else f"{e.gpus:,} x"
-    yield Bold(f"{e.model.title} with {s.draft.title} drafting, on {many} {e.hardware.title}")
+    yield Bold(f"{e.model.title} with {s.draft.title} drafting, on {devices(e)} {e.hardware.title}")
     yield table(("", ""), _echo(s, asked_model, asked_draft, asked_gpu))
     yield "\n" + sentence(s)
     yield why(s)
@@ -135,25 +128,20 @@ def screen(s: Speculation, *, asked_model: str, asked_draft: str, asked_gpu: str
 
 
 def _echo(s: Speculation, asked_model: str, asked_draft: str, asked_gpu: str) -> list[tuple[str, str]]:
-    e, p = s.plain, s.plain.setting.parallel
-    split = ", ".join(f"{n} {int(np.asarray(getattr(p, n)))}" for n in ("tp", "pp", "dp", "ep") if int(np.asarray(getattr(p, n))) > 1)
+    e, ranks = s.plain, split(s.plain)
     kept = s.draft.precision
     named = "" if kept is None else f", {kept.title if s.draft.kind == 'model' else kept.weights.name}"
     draft = f"{s.draft.params:,} parameters of its own{' per head' if s.draft.parallel_heads else ''}{named}"
     tree = f", a tree of {s.tree.nodes} tokens" if s.tree else ""
     return [
-        ("model", _resolved(asked_model, e.model.name)),
-        ("draft", f"{_resolved(asked_draft, s.draft.name)}: {draft}{tree}" if s.draft.model else s.draft.title),
-        ("gpu", _resolved(asked_gpu, e.hardware.name) + (f", {split}" if split else "")),
+        ("model", resolved(asked_model, e.model.name)),
+        ("draft", f"{resolved(asked_draft, s.draft.name)}: {draft}{tree}" if s.draft.model else s.draft.title),
+        ("gpu", resolved(asked_gpu, e.hardware.name) + (f", {ranks}" if ranks else "")),
         ("precision", e.precision.summary),
         ("engine", f"{'none' if e.engine.policy == 'ideal' else e.engine.title}; times by calibration '{e.setting.efficiency.name}'"),
         ("workload", f"{e.load.input_tokens:,} tokens in, {e.load.output_tokens:,} out, batch {e.load.batch:,}"),
         ("acceptance", acceptance_text(s)),
     ]
-
-
-def _resolved(asked: str, name: str) -> str:
-    return name if asked == name else f"{asked} -> {name}"
 
 
 def acceptance_text(s: Speculation) -> str:

@@ -6,8 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferplan.report.canvas import canvas, panels, plain, powers_of_two, title
-from inferplan.report.plots import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, SMALL, VERMILION
+from inferplan.report.canvas import (
+    BEYOND,
+    BLACK,
+    BLUE,
+    DASHED,
+    GREEN,
+    GROUND,
+    ORANGE,
+    PURPLE,
+    SKY,
+    SMALL,
+    VERMILION,
+    canvas,
+    panels,
+    plain,
+    powers_of_two,
+    title,
+)
+from inferplan.report.words import drawn_devices
 from inferplan.speculation.answer import Speculation
 
 if TYPE_CHECKING:
@@ -21,9 +38,8 @@ def plot_speculation(s: Speculation, *, ax: Axes | None = None) -> Axes:
     """Gain against batch for some draft lengths, above; against draft length for some batches, below. The axes returned are the upper."""
     with canvas(ax) as ax:
         e = s.plain
-        many = "" if e.gpus == 1 else f"{e.gpus} x "
         load = f"{e.load.input_tokens:,} tokens in, {e.load.output_tokens:,} out"
-        title(ax, f"{e.model.title}, draft: {s.draft.title}", f"on {many}{e.hardware.title}, {e.precision.summary}", load)
+        title(ax, f"{e.model.title}, draft: {s.draft.title}", f"on {drawn_devices(e)}{e.hardware.title}, {e.precision.summary}", load)
         if len(s.lengths) == 1:
             _against_batch(ax, s)
             ax.set_xlabel("batch, sequences")
@@ -67,7 +83,7 @@ def _against_batch(ax: Axes, s: Speculation) -> None:
     _frame(ax)
     room = s.max_sequences
     if np.isfinite(room) and room < most:
-        ax.axvspan(max(room, 1), most, color="#F2F2F2", lw=0, zorder=0, gid="beyond")
+        ax.axvspan(max(room, 1), most, color=BEYOND, lw=0, zorder=0, gid="beyond")
         text = f"room for {plain(round(room))}" if room >= 1 else "nothing fits"
         ax.annotate(text, (0.99, 0.97), xycoords="axes fraction", ha="right", va="top", fontsize=SMALL)
     at = s.turns_to_loss
@@ -75,7 +91,7 @@ def _against_batch(ax: Axes, s: Speculation) -> None:
         ax.plot([at], [1.0], "o", ms=3, color=BLACK, gid="loss", clip_on=False, zorder=3)
         ax.annotate(
             f"loss from\n{plain(at)}", (at, 1.0), (3, 4), textcoords="offset points", fontsize=SMALL,
-            bbox={"fc": "white", "ec": "none", "alpha": 0.75, "pad": 0.6},
+            bbox=GROUND,
         )  # fmt: skip
     ax.legend(loc="best", ncol=2)
 
@@ -106,5 +122,5 @@ def _frame(ax: Axes) -> None:
     """An axis of gains from zero, with the line below which drafts are a loss."""
     top = 1.18 * max(float(np.nanmax(np.asarray(line.get_ydata(), dtype=float))) for line in ax.lines)
     ax.set_ylim(0, max(top, 1.3))
-    ax.axhline(1.0, color=BLACK, lw=0.7, ls=(0, (3, 1.5)), gid="even", zorder=1)
+    ax.axhline(1.0, color=BLACK, lw=0.7, ls=DASHED, gid="even", zorder=1)
     ax.set_ylabel("speed-up")

@@ -22,9 +22,9 @@ from inferplan.specs.link import Links
 from inferplan.specs.link import links as link_table
 
 TierKind = Literal["switch", "mesh", "torus", "link", "host", "network"]
-HOST_DOMAIN = 8
+HOST_DOMAIN = 8  # devices taken to sit in the slots of one host, as in common servers
 NETWORK = "ib-ndr"
-SWITCHED = 8
+SWITCHED = 8  # devices from which NVLink goes through a switch; two to four are joined by bridges
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ def spread_s(block_bytes: Numeric, ranks: Numeric, bandwidth: Numeric, base_s: N
     return np.where(n > 1, base_s + (n - 1) * hop_s + (n - 1) * block_bytes / bandwidth, 0.0)
 
 
-LOW_LATENCY_SHARE = 0.5
+LOW_LATENCY_SHARE = 0.5  # in the quick protocol a 4-byte flag rides with every 4 bytes of data
 
 
 def within_s(kind: str, message_bytes: Numeric, ranks: Numeric, tier: Tier, rate: LinkRate) -> Numeric:
@@ -280,7 +280,8 @@ def comm_s(
     near, far = tiers(hardware, network=network)
     if eff.is_ideal:
         near, far = replace(near, latency_s=None), replace(far, latency_s=None)
-    domain = np.maximum(1.0, np.floor((near.domain or np.inf) / np.asarray(stride, float)))
+    assert near.domain is not None  # a network alone joins devices without a limit
+    domain = np.maximum(1.0, np.floor(near.domain / np.asarray(stride, float)))
     groups = np.ceil(n / domain)
     local = n / groups
     by_near, by_far = eff.link(near.name, near.kind), eff.link(far.name, far.kind)

@@ -16,12 +16,12 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from inferplan import units
-from inferplan.errors import NotFound, SpecError, Unsupported, shown
+from inferplan.errors import SpecError, Unsupported, shown
 from inferplan.ops import Numeric
 from inferplan.roofline.bands import Band, Known, band
 from inferplan.roofline.optime import IDEAL, Basis, Kernel, kernel_s
 from inferplan.specs.base import Record, Spec
-from inferplan.specs.catalog import normalise, search_path
+from inferplan.specs.catalog import normalise, shipped_file
 from inferplan.specs.document import load_yaml, resolve
 from inferplan.specs.hardware import Accelerator
 from inferplan.specs.link import links
@@ -396,10 +396,7 @@ def _ideal() -> Efficiency:
 
 
 def _default_path() -> Path:
-    for root in search_path():
-        if (path := root / FOLDER / "default.yaml").is_file():
-            return path
-    raise NotFound(f"no {FOLDER}/default.yaml on the search path")
+    return shipped_file(FOLDER, "default.yaml")
 
 
 @cache

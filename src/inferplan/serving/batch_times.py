@@ -16,11 +16,11 @@ from inferplan.engine.step import before, step
 from inferplan.errors import DoesNotFit, SpecError, Unsupported
 from inferplan.ops import Numeric
 from inferplan.serving.lengths import Lengths
+from inferplan.specs.engine import SLOTTED as SLOTTED
 
 AGES, PROMPTS, CHUNKS = 16, 8, 8  # points that stand for the lengths a batch holds, for the laws of prompts, for the chunks of one
 MOST = 16_384  # requests at once that are looked at one by one
 ONE_BY_ONE, FURTHER = 48, 64  # batch sizes asked of the engine: each at first, then evenly spread in the logarithm
-SLOTTED = ("cells", "ideal")  # policies under which the number of slots is the user's choice
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -99,10 +99,17 @@ def folders(kind: str, environ: Mapping[str, str] | None = None) -> list[Path]:
 
 def data_file(kind: str, filename: str, environ: Mapping[str, str] | None = None) -> Path:
     """A table that lies beside the specs of a kind, such as `links.yaml`; the first one on the search path."""
-    for folder in folders(kind, environ):
-        if (path := folder / filename).is_file():
+    if kind not in KINDS:
+        raise SpecError(f"is not one of {', '.join(KINDS)}", field="kind", value=kind)
+    return shipped_file(kind, filename, environ)
+
+
+def shipped_file(folder: str, filename: str, environ: Mapping[str, str] | None = None) -> Path:
+    """A file of any folder of data: the user's own, else the shipped one. Raises NotFound where neither is there."""
+    for root in search_path(environ):
+        if (path := root / folder / filename).is_file():
             return path
-    raise NotFound(f"no {kind}/{filename} on the search path")
+    raise NotFound(f"no {folder}/{filename} on the search path")
 
 
 def find(kind: str, text: str | os.PathLike[str], *, environ: Mapping[str, str] | None = None) -> Path:

@@ -6,6 +6,8 @@ with unique text keys, lists, text, finite numbers, booleans and nulls.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import os
@@ -286,3 +288,15 @@ def resolve(path: str | os.PathLike[str]) -> Path:
         return Path(text).expanduser()
     except RuntimeError:
         raise SpecError("begins with the home folder of a user that is not known here", value=text) from None
+
+
+def table_rows(path: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
+    """The rows of a CSV table that has just these columns, and in each row a cell for every one; raises SpecError for any other."""
+    reader = csv.DictReader(io.StringIO(read_text(path)))
+    if tuple(reader.fieldnames or ()) != columns:
+        raise SpecError(f"must have the columns {', '.join(columns)}", file=path)
+    rows = list(reader)
+    for line, row in enumerate(rows, start=2):
+        if None in row or None in row.values():
+            raise SpecError("has more or fewer cells than there are columns", file=path, field=f"line {line}")
+    return rows

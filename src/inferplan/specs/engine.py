@@ -24,6 +24,7 @@ from inferplan.specs.quantity import Quantity, Sourced, quantity, refusal
 
 Numeric = float | NDArray[Any]
 Policy = Literal["fraction-of-total", "static-fraction", "fraction-of-free", "rest", "cells", "ideal"]
+SLOTTED: tuple[Policy, ...] = ("cells", "ideal")  # under these the number of slots is the user's choice
 _LOOSE = Field(strict=False)
 _RELEASE = re.compile(r"(?<![\d.-])\d{1,3}(?:\.\d+)+|\A\d{1,3}\Z")
 _MONTH = re.compile(r"(20\d\d)(?:[-_. ]?([01]\d))?")

@@ -322,7 +322,7 @@ class Model(Stack, Spec):
         return [replace(w.named("mtp"), copies=w.copies * self.mtp.modules) for w in module]
 
     @property
-    def sight(self) -> Tower | None:
+    def vision_tower(self) -> Tower | None:
         """The tower of images, if there is one."""
         found = self.towers.get("vision")
         return found if found is not None and found.counts_as == "vision" else None

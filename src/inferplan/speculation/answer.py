@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from inferplan.deployment import Estimate
+from inferplan.deployment import MOST_SHOWN, Estimate
 from inferplan.errors import SpecError, Unsupported
 from inferplan.memory.capacity import Capacity, capacity
 from inferplan.ops import Numeric
@@ -17,7 +17,6 @@ from inferplan.speculation.rounds import Rounds, Target, Tree, best, rounds, tur
 
 LONGEST = 16  # draft tokens up to which a best number is looked for
 WIDEST = 4096  # sequences up to which a loss is looked for
-SHOWN = 1024
 PADDING = 0.01  # by which tables of one tokenizer differ in length
 
 
@@ -49,7 +48,7 @@ class Speculation:
     @property
     def context(self) -> float:
         """The context in the middle of the output."""
-        return float(np.mean(self.plain.load.contexts))
+        return self.plain.load.middle_context
 
     def at(self, batch: Numeric, draft_tokens: Numeric) -> Rounds:
         """Rounds of other loads and draft lengths; arrays broadcast."""
@@ -79,7 +78,7 @@ class Speculation:
     @cached_property
     def batches(self) -> np.ndarray:
         """Loads that are compared: powers of two up to what the engine holds, and the one asked for."""
-        most = max(1.0, min(self.max_sequences, float(SHOWN)))
+        most = max(1.0, min(self.max_sequences, MOST_SHOWN))
         return np.unique(np.append(2.0 ** np.arange(np.floor(np.log2(most)) + 1), float(self.plain.load.batch)))
 
     @cached_property

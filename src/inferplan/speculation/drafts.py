@@ -114,9 +114,7 @@ def draft_named(target: Model, precision: Precision, text: str, dtype: str | Non
     if text.lower() in HEADS:
         return head_of(target, precision, text.lower(), dtype)
     opened = open_model(text)
-    stored = opened.precision or opened.model.dtype
-    named = Precision.named(dtype or ("bf16" if stored == "fp32" else stored))
-    return draft_model(target, opened.model, named.with_kv(precision.kv.name))
+    return draft_model(target, opened.model, Precision.named(dtype or opened.served).with_kv(precision.kv.name))
 
 
 def head_of(target: Model, precision: Precision, kind: str, dtype: str | None = None) -> Draft:

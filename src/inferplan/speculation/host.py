@@ -6,16 +6,14 @@ The numbers stand in `calibration/speculation.yaml`, each with its basis: fitted
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
-from inferplan.errors import NotFound
 from inferplan.ops import Numeric
 from inferplan.roofline.efficiency import FOLDER, Stated, Time
 from inferplan.specs.base import Record, Spec
-from inferplan.specs.catalog import normalise, search_path
+from inferplan.specs.catalog import normalise, shipped_file
 from inferplan.specs.document import load_yaml
 from inferplan.specs.quantity import Source
 
@@ -92,7 +90,5 @@ def host(engine: str, *, ideal: bool = False) -> Host:
 @cache
 def shipped() -> Speculative:
     """The file that is shipped, or the first on the search path."""
-    for root in search_path():
-        if (path := Path(root) / FOLDER / FILE).is_file():
-            return Speculative.from_mapping(load_yaml(path), file=path)
-    raise NotFound(f"no {FOLDER}/{FILE} on the search path")
+    path = shipped_file(FOLDER, FILE)
+    return Speculative.from_mapping(load_yaml(path), file=path)

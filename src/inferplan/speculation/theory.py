@@ -13,8 +13,8 @@ from inferplan.formula import formula
 from inferplan.ops import Numeric
 
 PAPER = "Leviathan, Kalman, Matias 2023, Fast Inference from Transformers via Speculative Decoding (arXiv:2211.17192)"
-MOST = 64
-HALVINGS = 60
+MOST = 64  # drafts up to which a best number is looked for
+HALVINGS = 60  # of the interval from 0 to 1: below what a double tells apart
 
 
 @formula("where(a == 1, g + 1, (1 - a ** (g + 1)) / where(a == 1, 1, 1 - a))", unit="tokens", ref=f"{PAPER}, equation 1")

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from inferplan.errors import InferplanError, SpecError, Unsupported
+from inferplan.errors import SpecError, Unsupported
 from inferplan.readers.huggingface.assemble import stacked
 from inferplan.readers.huggingface.defaults import class_defaults
 from inferplan.readers.huggingface.families import reader_of, refuse_drafts
@@ -201,5 +201,3 @@ def dtype(outer: Fields, text: Fields) -> str | None:
             return DTYPES[name]
     return None
 
-
-__all__ = ["InferplanError", "class_defaults", "load_config", "read_config", "with_assumption"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from inferplan.readers.huggingface.assemble import Layers, label, zipped
 from inferplan.readers.huggingface.compressed import hyper_connections
-from inferplan.readers.huggingface.dense import Traits, depth, grouped_attention, heads_of, width
+from inferplan.readers.huggingface.dense import BIASED, Traits, depth, grouped_attention, heads_of, width
 from inferplan.readers.huggingface.experts import deepseek_experts, mtp_of, qwen2_experts, qwen_sparse
 from inferplan.readers.huggingface.fields import Fields
 from inferplan.readers.huggingface.latent import choosing, indexer_of, latent_attention, latent_ffns, with_extras
@@ -21,7 +21,6 @@ from inferplan.specs.mixers import Attention, GatedDelta, Indexer, KimiDelta
 from inferplan.specs.model import Block, Extra, MultiTokenPrediction
 
 ATTENDS = {"full_attention": True, "attention": True, "indexed_attention": True, "linear_attention": False}
-BIAS = (("attention_bias", "qkvo"),)
 
 
 def gated_delta_of(f: Fields) -> GatedDelta:
@@ -36,7 +35,7 @@ def gated_attention(f: Fields, **more: Any) -> Attention:
     """Qwen3-Next's attention: head norms, and an output gate projected together with the queries."""
     gated = f.flag("attn_output_gate", default=True)
     gate: dict[str, Any] = {"gate": "elementwise", "gate_bias": f.flag("attention_bias")} if gated else {}
-    return grouped_attention(f, Traits(bias_flags=BIAS, qk_norm="head"), **gate, **more)
+    return grouped_attention(f, Traits(bias_flags=BIASED, qk_norm="head"), **gate, **more)
 
 
 def qwen_attends(f: Fields, layers: int) -> list[bool]:
@@ -123,7 +122,7 @@ def ngram_layer(f: Fields, hidden: int, streams: int, index: int) -> tuple[Extra
 def olmo_hybrid(f: Fields) -> dict[str, Any]:
     """OLMo-Hybrid: gated delta layers with full attention on every fourth; norms over whole query and key projections."""
     count, delta = depth(f), gated_delta_of(f)
-    attention = grouped_attention(f, Traits(bias_flags=BIAS, qk_norm="full"))
+    attention = grouped_attention(f, Traits(bias_flags=BIASED, qk_norm="full"))
     attends = by_words(f, ("layer_types",), count, ATTENDS, lambda i: (i + 1) % 4 == 0)
     mixers = [("attention", attention) if a else ("delta", delta) for a in attends]
     return {"hidden": width(f), "layers": zipped(mixers, [("dense", Dense(width=f.count("intermediate_size")))] * count)}

@@ -230,7 +230,7 @@ TRAITS: dict[str, Traits] = {
     "llama": _LLAMA,
     "baichuan": Traits(),
     "internlm2": Traits(bias_flags=(("bias", "qkvo"),)),
-    "internlm3": Traits(bias_flags=(("attention_bias", "qkvo"), ("qkv_bias", "qkv"), ("bias", "o")), mlp_bias=("mlp_bias", "bias")),
+    "internlm3": Traits(bias_flags=(*BIASED, ("qkv_bias", "qkv"), ("bias", "o")), mlp_bias=("mlp_bias", "bias")),
     "orion": Traits(bias_flags=BIASED, norm_bias=True),
     "exaone": _LLAMA,
     "iquestcoder": _LLAMA,

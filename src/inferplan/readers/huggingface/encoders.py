@@ -39,10 +39,7 @@ def divided(f: Fields, hidden: int, *names: str, essential: bool = False) -> tup
 
 def ratio(f: Fields, name: str, default: float, most: float = 1.0) -> float:
     """A positive number of at most `most`."""
-    value = f.raw(name, default=default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= most:
-        raise f.refuse(name, f"must be a number above 0 and at most {most:g}", value)
-    return float(value)
+    return f.factor(name, most=most, default=default)
 
 
 def dense(name: str, inputs: int, outputs: int, *, bias: bool = False, copies: int = 1) -> Extra:

@@ -90,6 +90,13 @@ class Fields:
         """A whole number where a null that the file states means that there is none, whatever the class assumes."""
         return None if name in self.data and self.data[name] is None else self.maybe(name)
 
+    def factor(self, name: str, *, most: float, default: Any = _MISSING) -> float:
+        """A number above 0 and at most `most`, whole or not."""
+        value = self.raw(name, default=default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= most:
+            raise self.refuse(name, f"must be a number above 0 and at most {most:g}", value)
+        return float(value)
+
     def flag(self, *names: str, default: bool = False) -> bool:
         """True or false (0 and 1 are taken for them)."""
         value = self.raw(*names, default=default)

@@ -8,15 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from inferplan.readers.huggingface.assemble import zipped
-from inferplan.readers.huggingface.dense import Traits, depth, grouped_attention, heads_of, key_heads, width
+from inferplan.readers.huggingface.dense import BIASED, Traits, depth, grouped_attention, heads_of, key_heads, width
 from inferplan.readers.huggingface.experts import routed
 from inferplan.readers.huggingface.fields import Fields
-from inferplan.readers.huggingface.orders import by_words
+from inferplan.readers.huggingface.orders import SLIDES, by_words
 from inferplan.specs.ffns import Dense, Experts
 from inferplan.specs.mixers import Attention, GatedRecurrence
 from inferplan.specs.model import Block, Extra
 
-SLIDES = {"sliding_attention": True, "full_attention": False}
 TEMPORAL = {"recurrent": False, "linear_attention": False, "attention": True, "sliding_attention": True}
 
 
@@ -140,7 +139,7 @@ def gemma3n(f: Fields) -> dict[str, Any]:
     slides = by_words(f, ("layer_types",), count, SLIDES, lambda i: bool((i + 1) % 5))
     layers = []
     for slide, share, inner in zip(slides, sharing(f, count), layer_widths(f, count), strict=True):
-        traits = Traits(bias_flags=(("attention_bias", "qkvo"),), qk_norm="head")
+        traits = Traits(bias_flags=BIASED, qk_norm="head")
         attention = grouped_attention(f, traits, window=f.maybe("sliding_window") if slide else None, keys="shared" if share else "own")
         layers.append((place(slide, share), Block(mixers=(attention,), ffns=(Dense(width=inner),), norms=7, extra=extra)))
     unembed = Extra(name="altup.streams", rows=hidden, cols=hidden, copies=2 * (streams - 1), use="matmul")

@@ -1,4 +1,4 @@
-"""Decoders whose layers differ in ways of their own: LFM2 and 3, MiniMax, MiMo, Step, Hunyuan 3, Nemotron-NAS, and looped stacks.
+"""Decoders whose layers differ in ways of their own: LFM2 and 3, MiniMax, MiMo, Step, Nemotron-NAS, and looped stacks.
 
 State spaces, delta rules, latent attention and Gemma stand in the sibling modules; `READERS` gathers them.
 """
@@ -9,17 +9,15 @@ from typing import Any
 
 from inferplan.readers.huggingface import compressed, delta, gemma, inkling, mamba, recurrent
 from inferplan.readers.huggingface.assemble import zipped
-from inferplan.readers.huggingface.dense import Traits, depth, grouped_attention, head_size, heads_of, width
-from inferplan.readers.huggingface.experts import deepseek_experts, number, qwen_sparse, routed
+from inferplan.readers.huggingface.dense import BIASED, Traits, depth, grouped_attention, head_size, heads_of, width
+from inferplan.readers.huggingface.experts import deepseek_experts, number, routed
 from inferplan.readers.huggingface.fields import Fields
-from inferplan.readers.huggingface.orders import by_words, sparse_after, words
+from inferplan.readers.huggingface.orders import SLIDES, by_words, sparse_after, words
 from inferplan.specs.ffns import Dense, SharedExpert
 from inferplan.specs.mixers import Attention, Lightning, ShortConv
 from inferplan.specs.model import Block, Extra
 from inferplan.specs.order import MAX_LAYERS
 
-BIAS = (("attention_bias", "qkvo"),)
-SLIDES = {"sliding_attention": True, "full_attention": False}
 LFM = {"conv": "conv", "full_attention": "global", "attention": "global", "sliding_attention": "local"}
 
 
@@ -28,9 +26,7 @@ def lfm2_width(f: Fields) -> int:
     inner = f.count("block_ff_dim", "intermediate_size")
     if not f.flag("block_auto_adjust_ff_dim", default=True):
         return inner
-    scale = f.raw("block_ffn_dim_multiplier", default=1.0)
-    if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not 0 < scale < 100:  # noqa: PLR2004 - an absurd multiplier
-        raise f.refuse("block_ffn_dim_multiplier", "must be a number above 0 and below 100", scale)
+    scale = _multiplier(f, "block_ffn_dim_multiplier", f.raw("block_ffn_dim_multiplier", default=1.0))
     multiple = f.count("block_multiple_of", default=256)
     return -(-int(scale * int(2 * inner / 3)) // multiple) * multiple
 
@@ -60,7 +56,7 @@ def lfm3(f: Fields) -> dict[str, Any]:
     count = depth(f)
     kinds = by_words(f, ("layer_types",), count, LFM, lambda i: "global" if i % 4 == 2 else "local" if i and i % 4 == 0 else "conv")  # noqa: PLR2004 - of four
     gate = "headwise" if f.flag("use_attention_gate", default=True) else "none"
-    whole = grouped_attention(f, Traits(bias_flags=BIAS, qk_norm="head"), gate=gate)
+    whole = grouped_attention(f, Traits(bias_flags=BIASED, qk_norm="head"), gate=gate)
     pieces: dict[str, Any] = {"global": whole, "conv": short_conv(f)}
     if "local" in kinds:
         pieces["local"] = whole.model_copy(update={"window": f.count("sliding_window")})
@@ -123,7 +119,7 @@ def step3(f: Fields) -> dict[str, Any]:
     if gate is None:
         raise f.refuse("gating", "is not one of true, per-head, per-element", f.data.get("gating"))
     kv = f.count("num_attention_groups", "num_key_value_heads")
-    whole = grouped_attention(f, Traits(bias_flags=BIAS, qk_norm="head"), gate=gate, kv_heads=kv)
+    whole = grouped_attention(f, Traits(bias_flags=BIASED, qk_norm="head"), gate=gate, kv_heads=kv)
     local_heads = f.maybe("num_sliding_attention_heads") or stated or heads
     windows = [f.count("sliding_window") if s else None for s in slides]
     mixers = [("local", whole.model_copy(update={"heads": local_heads, "window": w})) if w else ("global", whole) for w in windows]
@@ -143,52 +139,6 @@ def step_sparse(f: Fields, layers: int) -> list[bool]:
         raise f.refuse("moe_layers_enum", "must list layer numbers", listed)
     chosen = {int(i) for i in items if str(i).strip()}
     return [i in chosen for i in range(layers)]
-
-
-def hy_v3(f: Fields) -> dict[str, Any]:
-    """Hunyuan 3: one dense layer, then experts with shared ones of the same width; biases by two switches."""
-    count, bias = depth(f), f.flag("mlp_bias")
-    moe = deepseek_experts(f)
-    moe = moe.model_copy(update={"shared": moe.shared.model_copy(update={"bias": bias})}) if moe.shared else moe
-    plain, attention = Dense(width=f.count("intermediate_size"), bias=bias), grouped_attention(f, Traits(bias_flags=BIAS, qk_norm="head"))
-    ffns = [("moe", moe) if s else ("dense", plain) for s in sparse_after(f, count, 1)]
-    return {"hidden": width(f), "layers": zipped([("attention", attention)] * count, ffns)}
-
-
-def windowed(f: Fields, whole: Attention, slides: list[bool]) -> list[tuple[str, Attention]]:
-    """Each layer's attention, windowed where it slides."""
-    local = whole.model_copy(update={"window": f.count("sliding_window")}) if any(slides) else whole
-    return [("local", local) if s else ("global", whole) for s in slides]
-
-
-def flint(f: Fields) -> dict[str, Any]:
-    """Flint: sinks everywhere, windows but for the first two, every fourth and the last layer, an ungated shared expert."""
-    count = depth(f)
-    slides = by_words(f, ("layer_types",), count, SLIDES, lambda i: i > 1 and i % 4 != 1 and i != count - 1)
-    dense = f.indices("mlp_only_layers", count) if "mlp_only_layers" in f else {0, 1}
-    shared = number(f, "shared_expert_intermediate_size")
-    moe, plain = routed(f, shared=SharedExpert(width=shared) if shared else None), Dense(width=f.count("intermediate_size"))
-    ffns = [("moe", moe) if s and i not in dense else ("dense", plain) for i, s in enumerate(qwen_sparse(f, count))]
-    whole = grouped_attention(f, Traits(bias_flags=BIAS, qk_norm="head", sinks=True))
-    return {"hidden": width(f), "layers": zipped(windowed(f, whole, slides), ffns)}
-
-
-def kolibri(f: Fields) -> dict[str, Any]:
-    """Kolibri: windows but for every fifth layer, norms before and after both halves, a shared expert, experts everywhere."""
-    count, shared = depth(f), number(f, "shared_expert_intermediate_size")
-    slides = by_words(f, ("layer_types",), count, SLIDES, lambda i: bool((i + 1) % 5))
-    moe = routed(f, shared=SharedExpert(width=shared) if shared else None, correction_bias="buffer")
-    layers = zipped(windowed(f, grouped_attention(f, Traits(qk_norm="head")), slides), [("moe", moe)] * count, norms=4)
-    return {"hidden": width(f), "layers": layers}
-
-
-def granite_moe_swa(f: Fields) -> dict[str, Any]:
-    """Granite with windows and sinks: full attention on every fourth layer, experts beside a shared block."""
-    count, shared = depth(f), f.maybe("shared_intermediate_size")
-    slides = by_words(f, ("layer_types",), count, SLIDES, lambda i: bool(i % 4))
-    moe = routed(f, width=f.count("intermediate_size"), shared=SharedExpert(width=shared) if shared else None)
-    whole = grouped_attention(f, Traits(bias_flags=BIAS, sinks=True))
-    return {"hidden": width(f), "layers": zipped(windowed(f, whole, slides), [("moe", moe)] * count)}
 
 
 def hrm(f: Fields) -> dict[str, Any]:
@@ -236,15 +186,18 @@ def deci(f: Fields) -> dict[str, Any]:
 
 def deci_width(ffn: Fields, hidden: int) -> int:
     """Feed-forward width: twice the multiplier times the width, over three, rounded up to 256."""
-    scale = ffn.raw("ffn_mult")
-    if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not 0 < scale < 100:  # noqa: PLR2004 - an absurd multiplier
-        raise ffn.refuse("ffn_mult", "must be a number above 0 and below 100", scale)
+    scale = _multiplier(ffn, "ffn_mult", ffn.raw("ffn_mult"))
     return -(-int(2 * scale * hidden / 3) // 256) * 256
+
+
+def _multiplier(f: Fields, name: str, scale: Any) -> float:
+    if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not 0 < scale < 100:  # noqa: PLR2004 - an absurd multiplier
+        raise f.refuse(name, "must be a number above 0 and below 100", scale)
+    return scale
 
 
 READERS = {
     **compressed.READERS, **delta.READERS, **gemma.READERS, **inkling.READERS, **mamba.READERS, **recurrent.READERS,
     "lfm2": lfm2, "lfm2_moe": lfm2, "lfm3": lfm3, "minimax": minimax, "minimax_text_01": minimax_text, "mimo_v2_flash": mimo_v2,
-    "step3p5": step3, "step3p7": step3, "step3p7_text": step3, "deci": deci, "nemotron-nas": deci, "hy_v3": hy_v3, "flint": flint,
-    "kolibri1": kolibri, "granitemoe_swa": granite_moe_swa, "hrm_text": hrm,
+    "step3p5": step3, "step3p7": step3, "step3p7_text": step3, "deci": deci, "nemotron-nas": deci, "hrm_text": hrm,
 }  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from inferplan.readers.huggingface.assemble import label
-from inferplan.readers.huggingface.dense import Traits, depth, grouped_attention, heads_of, width
+from inferplan.readers.huggingface.dense import BIASED, Traits, depth, grouped_attention, heads_of, width
 from inferplan.readers.huggingface.experts import routed
 from inferplan.readers.huggingface.fields import Fields
 from inferplan.readers.huggingface.orders import by_words, sparse_after
@@ -142,7 +142,7 @@ def zaya(f: Fields) -> dict[str, Any]:
     """Zaya: convolutions over queries and keys, half of each value one token late, a mixture behind a small network, scaled residuals."""
     count, hidden, first, second = depth(f), width(f), f.count("cca_time0"), f.count("cca_time1")
     slides = by_words(f, ("layer_types",), count, SLIDES, lambda _: False)
-    whole = grouped_attention(f, Traits(bias_flags=(("attention_bias", "qkvo"),)))
+    whole = grouped_attention(f, Traits(bias_flags=BIASED))
     channels, keys = (whole.heads + whole.kv_heads) * whole.head_dim, whole.kv_heads * whole.head_dim
     whole = whole.model_copy(update={"conv_state": channels * (first + second - 2) + keys // 2})
     inner = f.count("router_hidden_size")

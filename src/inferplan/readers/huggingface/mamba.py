@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from inferplan.readers.huggingface.assemble import Layers, uniform, zipped
-from inferplan.readers.huggingface.dense import Traits, depth, grouped_attention, head_size, heads_of, key_heads, width
+from inferplan.readers.huggingface.dense import BIASED, Traits, depth, grouped_attention, head_size, heads_of, key_heads, width
 from inferplan.readers.huggingface.experts import join, routed
 from inferplan.readers.huggingface.fields import Fields
 from inferplan.readers.huggingface.orders import by_words, words
@@ -17,12 +17,13 @@ from inferplan.specs.ffns import Dense, SharedExpert
 from inferplan.specs.mixers import Attention, Mamba1, Mamba2
 from inferplan.specs.model import Block, Extra, MultiTokenPrediction
 
+MOST_WIDTHS = 64  # an inner width beyond so many times the stream is absurd
 STATE_DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 ATTENDS = {
     "attention": True, "full_attention": True, "hybrid": True, "mamba": False, "mamba2": False, "linear_attention": False,
 }  # fmt: skip
 LISTS = ("layer_types", "layers_block_type")
-BIASED = Traits(bias_flags=(("attention_bias", "qkvo"),))
+ATTENTION = Traits(bias_flags=BIASED)
 
 
 def state_dtype(f: Fields) -> str | None:
@@ -44,10 +45,7 @@ def dt_rank(f: Fields, *names: str) -> int:
 
 def multiple(f: Fields, name: str, of: int, default: float = 2) -> int:
     """A multiple of a width, by a number that need not be whole."""
-    factor = f.raw(name, default=default)
-    if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 < factor <= 64:  # noqa: PLR2004 - an absurd factor
-        raise f.refuse(name, "must be a number above 0 and at most 64", factor)
-    return int(factor * of)
+    return int(f.factor(name, most=MOST_WIDTHS, default=default) * of)
 
 
 def mamba1(f: Fields) -> dict[str, Any]:
@@ -118,7 +116,7 @@ def bamba(f: Fields) -> dict[str, Any]:
     listed = f.indices("attn_layer_indices", count)
     attends = by_words(f, LISTS, count, ATTENDS, lambda i: i in listed)
     ffn = Dense(width=f.count("intermediate_size"), bias=f.flag("mlp_bias"))
-    return {"hidden": width(f), "layers": among(attends, grouped_attention(f, BIASED), mamba2_of(f), [("dense", ffn)] * count)}
+    return {"hidden": width(f), "layers": among(attends, grouped_attention(f, ATTENTION), mamba2_of(f), [("dense", ffn)] * count)}
 
 
 def granite_hybrid(f: Fields) -> dict[str, Any]:
@@ -128,7 +126,7 @@ def granite_hybrid(f: Fields) -> dict[str, Any]:
     ffn: Any = Dense(width=shared)
     if f.count("num_local_experts", default=0, least=0):
         ffn = routed(f, width=f.count("intermediate_size"), shared=SharedExpert(width=shared))
-    return {"hidden": width(f), "layers": among(attends, grouped_attention(f, BIASED), mamba2_of(f), [("ffn", ffn)] * count)}
+    return {"hidden": width(f), "layers": among(attends, grouped_attention(f, ATTENTION), mamba2_of(f), [("ffn", ffn)] * count)}
 
 
 def falcon_h1(f: Fields) -> dict[str, Any]:
@@ -137,7 +135,7 @@ def falcon_h1(f: Fields) -> dict[str, Any]:
     dim = f.maybe("mamba_d_head") or (inner or multiple(f, "mamba_expand", width(f))) // heads
     mamba = mamba2_of(f, norm=f.flag("mamba_rms_norm"), head_dim=dim, out_bias=f.flag("projectors_bias"))
     ffn = Dense(width=f.count("intermediate_size"), bias=f.flag("mlp_bias"))
-    return {"hidden": width(f), "layers": uniform(Block(mixers=(grouped_attention(f, BIASED), mamba), ffns=(ffn,)), depth(f))}
+    return {"hidden": width(f), "layers": uniform(Block(mixers=(grouped_attention(f, ATTENTION), mamba), ffns=(ffn,)), depth(f))}
 
 
 NEMOTRON_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}

@@ -9,6 +9,7 @@ from inferplan.readers.huggingface.fields import Fields
 
 T = TypeVar("T")
 SPARSE = {"sparse": True, "moe": True, "dense": False}
+SLIDES = {"sliding_attention": True, "full_attention": False}
 INDEXERS = {"full": True, "F": True, "shared": False, "S": False}
 
 

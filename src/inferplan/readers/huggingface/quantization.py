@@ -135,13 +135,8 @@ def method_of(config: dict[str, Any]) -> str:
         return _unnamed(config)
     if not isinstance(name, str):
         raise SpecError("must be text", field="quantization_config.quant_method", value=name)
-    key = name.lower().replace("_", "-").removesuffix("-marlin") if name != "marlin" else name
-    key = {
-        "intel/auto-round": "auto-round",
-        "autoround": "auto-round",
-        "bnb": "bitsandbytes",
-        "compressed-tensors": "compressed-tensors",
-    }.get(key, key)
+    key = name.lower().replace("_", "-").removesuffix("-marlin")
+    key = {"intel/auto-round": "auto-round", "autoround": "auto-round", "bnb": "bitsandbytes"}.get(key, key)
     if key not in METHODS:
         raise Unsupported(f"quantisation method '{shown(name)}' has no format here; known: {', '.join(sorted(METHODS))}")
     return key
@@ -212,7 +207,7 @@ KV = {"fp8": "fp8", "fp8-e4m3": "fp8", "int8": "int8", "nvfp4": "nvfp4", "fp4": 
 
 def kv_of(config: dict[str, Any]) -> str | None:
     """The KV format a mapping states, None where it leaves the cache alone."""
-    scheme = config.get("kv_cache_scheme", config.get("kv_cache_quant_algo"))
+    scheme = config.get("kv_cache_scheme")
     if scheme is None:
         scheme = config.get("kv_cache_quant_algo")
     if scheme is None or scheme == {}:

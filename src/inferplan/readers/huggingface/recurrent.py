@@ -7,12 +7,11 @@ from typing import Any
 from inferplan.readers.huggingface.assemble import uniform
 from inferplan.readers.huggingface.dense import depth, width
 from inferplan.readers.huggingface.fields import Fields
+from inferplan.readers.huggingface.mamba import MOST_WIDTHS, STATE_DTYPES
 from inferplan.specs.ffns import Dense
 from inferplan.specs.mixers import MatrixLstm, Rwkv
 from inferplan.specs.model import Block, Extra
 from inferplan.specs.order import MAX_LAYERS
-
-STATES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
 def rwkv(f: Fields) -> dict[str, Any]:
@@ -29,30 +28,22 @@ def rwkv(f: Fields) -> dict[str, Any]:
     return {"hidden": hidden, "layers": [("first", first), *[("layer", block)] * (count - 1)], "norm_bias": True}
 
 
-def factor(f: Fields, name: str) -> float:
-    """A stated multiple of a width."""
-    value = f.raw(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 64:  # noqa: PLR2004 - an absurd factor
-        raise f.refuse(name, "must be a number above 0 and at most 64", value)
-    return float(value)
-
-
 def xlstm(f: Fields) -> dict[str, Any]:
     """The xLSTM of 7B: matrix memories with a gated feed-forward block in every layer."""
     hidden, heads = f.count("embedding_dim", "hidden_size", essential=True), f.count("num_heads")
     count = f.count("num_blocks") if "num_blocks" in f else depth(f)
     if count > MAX_LAYERS:
         raise f.refuse("num_blocks", f"must lie between 1 and {MAX_LAYERS:,}", count)
-    keys, values = (int(factor(f, name) * hidden) for name in ("qk_dim_factor", "v_dim_factor"))
+    keys, values = (int(f.factor(name, most=MOST_WIDTHS) * hidden) for name in ("qk_dim_factor", "v_dim_factor"))
     if keys % heads or values % heads:
         raise f.refuse("num_heads", f"must divide the widths {keys} and {values} of keys and values", heads)
     bias = f.flag("use_bias")
     mixer = MatrixLstm(
         heads=heads, key_dim=keys // heads, value_dim=values // heads, bias=bias, chunk=f.count("chunk_size", default=64),
-        state_dtype=STATES[f.one_of("inference_state_dtype", STATES, default="float32")],
+        state_dtype=STATE_DTYPES[f.one_of("inference_state_dtype", STATE_DTYPES, default="float32")],
     )  # fmt: skip
     multiple = f.count("ffn_round_up_to_multiple_of", default=64)
-    ffn = Dense(width=-(-int(factor(f, "ffn_proj_factor") * hidden) // multiple) * multiple, bias=bias)
+    ffn = Dense(width=-(-int(f.factor("ffn_proj_factor", most=MOST_WIDTHS) * hidden) // multiple) * multiple, bias=bias)
     block = Block(mixers=(mixer,), ffns=(ffn,), norms=2, norm_bias=bias)
     final = int(f.flag("add_out_norm", default=True))
     return {"hidden": hidden, "layers": uniform(block, count), "norms": final, "head": "own"}
