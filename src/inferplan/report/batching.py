@@ -240,7 +240,7 @@ def screen(c: Compared, *, asked_model: str, asked_gpu: str) -> Iterator[Any]:
 
 def _echo(c: Compared, asked_model: str, asked_gpu: str) -> list[tuple[str, str]]:
     e, work = c.estimate, c.workload
-    engine = "none" if e.engine.policy == "ideal" else f"{e.engine.title} {e.engine.version}"
+    engine = "none" if e.engine.name == "ideal" else f"{e.engine.title} {e.engine.version}"
     hits = f", {100 * work.hit_rate:.3g} % of a prompt cached" if work.hit_rate else ""
     load = ", ".join(f"{significant(x)}" if c.kind == "rate_per_s" else f"{x:,.0f}" for x in c.loads)
     kind = "requests/s, arriving at random" if c.kind == "rate_per_s" else "clients, each sending its next request at once"

@@ -173,7 +173,7 @@ def requests(count: float) -> str:
 
 def sentence(e: Estimate) -> str:
     """The answer first."""
-    under = f"under {e.engine.title} {e.engine.version}" if e.engine.policy != "ideal" else "before any engine overhead"
+    under = f"under {e.engine.title} {e.engine.version}" if e.engine.name != "ideal" else "before any engine overhead"
     if not e.fits:
         why = e.capacity.reason() or f"there is room for {requests(e.max_sequences)}, not {e.load.batch:,}"
         return f"Does not fit {under}: {why}."
@@ -257,7 +257,7 @@ def screen(e: Estimate, *, asked_model: str, asked_gpu: str, verbose: bool = Fal
 
 def _echo(e: Estimate, asked_model: str, asked_gpu: str) -> list[tuple[str, str]]:
     p, load = e.setting.parallel, e.load
-    engine = "none" if e.engine.policy == "ideal" else f"{e.engine.title} {e.engine.version}"
+    engine = "none" if e.engine.name == "ideal" else f"{e.engine.title} {e.engine.version}"
     split = ", ".join(
         f"{n} {int(np.asarray(getattr(p, n)))}" for n in WAYS if int(np.asarray(getattr(p, n))) > 1
     )

@@ -193,7 +193,7 @@ def _echo(answers: Sequence[Quantized], asked_model: str, asked_gpus: Sequence[s
     p = e.setting.parallel
     split = ", ".join(f"{n} {int(np.asarray(getattr(p, n)))}" for n in ("tp", "pp", "dp", "ep") if int(np.asarray(getattr(p, n))) > 1)
     pairs = zip(asked_gpus, (q.base.hardware.name for q in answers), strict=True)
-    engine = "none" if e.engine.policy == "ideal" else f"{e.engine.title} {e.engine.version}"
+    engine = "none" if e.engine.name == "ideal" else f"{e.engine.title} {e.engine.version}"
     return [
         ("model", _resolved(asked_model, e.model.name)),
         ("gpu", "; ".join(_resolved(*pair) for pair in pairs) + (f", {split}" if split else "")),

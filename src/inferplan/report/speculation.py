@@ -87,7 +87,7 @@ def sentence(s: Speculation) -> str:
     lines = [f"Decoding gets {how} with {which}: {rates}."]
     if not s.fits:
         why = s.held.reason() or f"there is room for {requests(s.max_sequences)}, not {e.load.batch:,}"
-        under = "before any engine overhead" if e.engine.policy == "ideal" else f"under {e.engine.title} {e.engine.version}"
+        under = "before any engine overhead" if e.engine.name == "ideal" else f"under {e.engine.title} {e.engine.version}"
         lines.insert(0, f"Does not fit with the draft {under}: {why}.")
     return "\n".join([*lines, loads(s), EXACT if s.draft.exact else LOSSY])
 
