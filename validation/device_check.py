@@ -560,6 +560,8 @@ class Torch:
                 torch.backends.cuda.enable_cudnn_sdp(False)  # flash attention where it takes the inputs
         self.cache = self._cache_bytes()
         self.buffer = torch.empty(self._flush_bytes() // 4, dtype=torch.float32, device=self.device)
+        gc.collect()
+        gc.freeze()  # every capture collects garbage: what PyTorch itself holds need not be looked through each time
         self.model: Llama | None = None
         self.ranks: Ranks | None = None
         self.timers: dict[type, Callable[[Any], Sample]] = {
@@ -806,7 +808,11 @@ class Torch:
         if self.ranks is None:
             self.release()
             self.ranks = Ranks(point.ranks, self.kind)
-        return self.ranks.time(point)
+        try:
+            return self.ranks.time(point)
+        except (Refused, EOFError, OSError):  # ranks that failed or hang answer no more in step: the next point starts new ones
+            self.close()
+            raise
 
     def a_pass(self, point: Pass) -> Sample:
         """A whole pass, back to back as a loop of decoding has it; its weights are many times the cache."""
@@ -829,6 +835,7 @@ class Torch:
         """End what was started beside this process."""
         if self.ranks is not None:
             self.ranks.close()
+            self.ranks = None
 
 
 def attend(torch: Any, q: Any, k: Any, v: Any) -> Any:
@@ -947,9 +954,10 @@ class Ranks:
         for end in self.ends:
             end.close()
         for process in self.processes:
-            process.join(5)
+            process.join(2)
             if process.is_alive():
-                process.terminate()
+                process.kill()
+                process.join()
         self.meeting.cleanup()
 
 
@@ -962,23 +970,21 @@ def a_rank(rank: int, count: int, kind: str, meeting: str, end: Any) -> None:
         torch.cuda.set_device(rank)
     together.init_process_group("nccl" if kind == "cuda" else "gloo", init_method=meeting, rank=rank, world_size=count)
     types = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-    while True:
-        try:
+    try:
+        while True:
             size, format = end.recv()
-        except EOFError:
-            break
-        try:
-            x = torch.zeros(max(1, size // BYTES[format]), dtype=types[format], device=kind)
-            end.send(reduced(torch, together, x, kind, 20 if size <= 4 * MIB else 4))
-        except RuntimeError as e:
-            end.send(one_line(str(e)))
-    together.destroy_process_group()
+            try:
+                end.send(reduced(torch, together, torch.zeros(max(1, size // BYTES[format]), dtype=types[format], device=kind), kind))
+            except RuntimeError as e:
+                end.send(one_line(str(e)))
+    except (EOFError, OSError):  # the other end is closed: nothing more is asked
+        pass
 
 
-def reduced(torch: Any, together: Any, x: Any, kind: str, launches: int, repeats: int = 20) -> list[float]:
-    """Seconds of one of `launches` all-reduces, repeat by repeat; the ranks start each repeat together."""
-    seconds = []
-    for i in range(repeats + 3):
+def reduced(torch: Any, together: Any, x: Any, kind: str) -> list[float]:
+    """Seconds of one all-reduce, repeat by repeat. The ranks start each repeat together, and agree on how long repeats are."""
+
+    def seconds(launches: int) -> float:
         together.barrier()
         if kind == "cuda":
             torch.cuda.synchronize()
@@ -987,10 +993,14 @@ def reduced(torch: Any, together: Any, x: Any, kind: str, launches: int, repeats
             together.all_reduce(x)
         if kind == "cuda":
             torch.cuda.synchronize()
-        seconds.append((time.perf_counter() - start) / launches)
-        if i < 3:
-            seconds.clear()
-    return seconds
+        return (time.perf_counter() - start) / launches
+
+    seconds(1)
+    slowest = torch.tensor([seconds(2)], device=kind)
+    together.all_reduce(slowest, op=together.ReduceOp.MAX)
+    once = max(float(slowest), 1e-7)
+    launches = max(1, min(50, math.ceil(2e-3 / once)))
+    return [seconds(launches) for _ in range(max(3, min(20, int(1.0 / (once * launches)))))]
 
 
 # ---- what the machine says of itself ----
@@ -1062,7 +1072,7 @@ def canonical(gpu: str, catalog: Path = CHECKOUT / "hardware") -> str:
         return wanted
     with index.open(newline="", encoding="utf-8") as f:
         names = {row["alias"]: row["name"] for row in csv.DictReader(f)}
-    names |= {path.stem: path.stem for path in catalog.rglob("*.yaml")}
+    names |= {path.stem: path.stem for path in catalog.glob("*/*.yaml")}
     if wanted in names:
         return names[wanted]
     near = difflib.get_close_matches(wanted, names, 3)
@@ -1200,7 +1210,9 @@ def summary(book: Book) -> str:
     """The best of each kind, how many rows there are, and what to do with them."""
     lines = [f"{book.facts.device} ({book.facts.gpu}), PyTorch {book.facts.torch}: {len(book.found)} points, {book.refused} refused"]
     lines += [f"  {text}" for text in highlights(book.found)]
-    lines.append(f"rows in {book.folder}: measured.csv, cases.csv for 'inferplan validate', operators/ for tools/fit_kernels.py")
+    uses = {"measured.csv": "", "cases.csv": " for 'inferplan validate'", "operators": " for tools/fit_kernels.py"}
+    there = [f"{name}{use}" for name, use in uses.items() if (book.folder / name).exists()]
+    lines.append(f"rows in {book.folder}: {', '.join(there) or 'none'}")
     return "\n".join(lines)
 
 
