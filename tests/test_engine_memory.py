@@ -445,7 +445,7 @@ def test_reasons_say_what_is_missing():
 
 
 def test_engine_files():
-    assert names("engines") == ["ideal", "ik-llama.cpp", "llama.cpp", "sglang", "tensorrt-llm", "tgi", "vllm"]
+    assert names("engines") == ["ideal", "ik-llama.cpp", "llama.cpp", "pytorch", "sglang", "tensorrt-llm", "tgi", "vllm"]
     for folder in folders("engines"):
         assert (folder / INDEX).read_text(encoding="utf-8") == index_text(folder)
     for name in names("engines"):

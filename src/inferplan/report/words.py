@@ -48,12 +48,12 @@ def split(e: Estimate) -> str:
 
 def engine(e: Estimate) -> str:
     """The engine with its release."""
-    return "none" if e.engine.policy == "ideal" else f"{e.engine.title} {e.engine.version}"
+    return "none" if e.engine.name == "ideal" else f"{e.engine.title} {e.engine.version}"
 
 
 def under(e: Estimate) -> str:
     """Whose reserve is counted."""
-    return "before any engine overhead" if e.engine.policy == "ideal" else f"under {engine(e)}"
+    return "before any engine overhead" if e.engine.name == "ideal" else f"under {engine(e)}"
 
 
 def requests(count: float) -> str:
