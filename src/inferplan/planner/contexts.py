@@ -66,9 +66,10 @@ def means(runs: Runs, at: Floats, values: dict[str, Floats]) -> dict[str, Floats
     >>> means(Runs.of(np.array([2.0]), np.array([5.0])), ten, {"x": 3 * ten[None, :]})["x"].tolist()  # contexts 3, 4, 5, 6
     [[13.5]]
     """
-    upper, lower = _place(runs.last, at), _place(runs.first - 1, at)
-    steps = runs.last - runs.first + 1
-    return {name: (_sums(upper, at, y) - _sums(lower, at, y)) / steps for name, y in values.items()}
+    starts, back = np.unique(runs.first - 1, return_inverse=True)
+    upper, lower = _place(runs.last, at), _place(starts, at)
+    share = 1 / (runs.last - runs.first + 1)
+    return {name: _means(y, at, upper, lower, back, share) for name, y in values.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +90,27 @@ def _place(context: Floats, at: Floats) -> _Place:
     return _Place(knot, n - weight, weight)
 
 
-def _sums(place: _Place, at: Floats, y: Floats) -> Floats:
-    """The sum of a function over the whole numbers from 1 up to each context, (b, p); `y` is (b, k), the first knot 1."""
-    gap = np.diff(at)
-    within = y[:, :-1] * (gap - 1) / 2 + y[:, 1:] * (gap + 1) / 2
-    whole = np.cumsum(np.concatenate([y[:, :1], within], axis=1), axis=1)
-    after = np.minimum(place.knot + 1, len(at) - 1)
-    found: Floats = whole[:, place.knot] + y[:, place.knot] * place.own + y[:, after] * place.next
+def _means(y: Floats, at: Floats, upper: _Place, lower: _Place, back: NDArray[np.intp], share: Floats) -> Floats:
+    """Sums up to the ends less those up to the starts, of which there are few, times `share`; in place, since this is most of a sweep."""
+    whole = _whole(y, at)
+    found = _sums(y, whole, upper)
+    found -= np.take(_sums(y, whole, lower), back, axis=1)
+    found *= share
     return found
 
+
+def _whole(y: Floats, at: Floats) -> Floats:
+    """The sum of a function over the whole numbers from 1 up to each knot, (b, k); the first knot is 1."""
+    gap = np.diff(at)
+    within = y[:, :-1] * (gap - 1) / 2 + y[:, 1:] * (gap + 1) / 2
+    return np.cumsum(np.concatenate([y[:, :1], within], axis=1), axis=1)
+
+
+def _sums(y: Floats, whole: Floats, place: _Place) -> Floats:
+    """The same up to each context, (b, p)."""
+    found = np.take(whole, place.knot, axis=1)
+    for shift, weight in ((0, place.own), (1, place.next)):
+        term = np.take(y, np.minimum(place.knot + shift, y.shape[1] - 1), axis=1)
+        term *= weight
+        found += term
+    return found

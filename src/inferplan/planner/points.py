@@ -142,7 +142,7 @@ FIGURES = (
 def _refused(count: int) -> dict[str, NDArray[Any]]:
     """Points that a rule forbids: no figure is known."""
     unknown = {name: np.full(count, np.nan) for name in FIGURES}
-    return {"fits": np.zeros(count, dtype=bool), "reason": np.zeros(count, np.int16), "bound": np.full(count, -1, np.int16), **unknown}
+    return {"fits": np.zeros(count, dtype=bool), "reason": np.zeros(count, np.int8), "bound": np.full(count, -1, np.int8), **unknown}
 
 
 def _answered(case: Case, batch: Floats, inputs: Floats, outputs: Floats) -> tuple[dict[str, NDArray[Any]], dict[str, tuple[str, ...]]]:
@@ -183,7 +183,7 @@ def _memory(case: Case, held: Capacity, batch: Floats) -> dict[str, NDArray[Any]
     shape = np.broadcast_shapes(enough.shape, *(np.shape(rule) for rule, _ in rules))
     reason = np.select([np.broadcast_to(rule, shape) for rule, _ in rules], [code for _, code in rules], 0)
     return {
-        "fits": starts & enough, "reason": reason.astype(np.int16), "max_sequences": room,
+        "fits": starts & enough, "reason": reason.astype(np.int8), "max_sequences": room,
         "weight_bytes_per_gpu": weights.astype(float), "kv_cache_bytes_per_gpu": left.astype(float),
     }  # fmt: skip
 
@@ -235,16 +235,15 @@ def _decodes(case: Case, setting: Setting, batch: Floats, inputs: Floats, output
     run = decode(
         case.model, case.hardware, case.precision, context=at, batch=in_flight(batch, setting.parallel)[:, None], setting=setting
     )  # fmt: skip
-    wide = (len(batch), len(at))
-    rows = {name: np.broadcast_to(np.asarray(getattr(run, name), float), wide) for name in ("time_s", "floor_s", "memory_s", "compute_s")}
-    found = means(runs, at, rows)
-    bound = (found["compute_s"] > found["memory_s"]).astype(np.int16)
-    return {"tpot_s": found["time_s"], "floor_tpot_s": found["floor_s"], "bound": bound}
+    rows = {"tpot_s": run.time_s, "floor_tpot_s": run.floor_s, "excess_s": np.asarray(run.compute_s) - run.memory_s}
+    wide = {name: np.broadcast_to(np.asarray(y, float), (len(batch), len(at))) for name, y in rows.items()}
+    found: dict[str, NDArray[Any]] = means(runs, at, wide)
+    return {"bound": (found.pop("excess_s") > 0).view(np.int8), **found}
 
 
 def _no_decodes(shape: tuple[int, int]) -> dict[str, NDArray[Any]]:
     """Of an encoder, which writes no tokens."""
-    return {"tpot_s": np.full(shape, np.nan), "floor_tpot_s": np.full(shape, np.nan), "bound": np.full(shape, -1, np.int16)}
+    return {"tpot_s": np.full(shape, np.nan), "floor_tpot_s": np.full(shape, np.nan), "bound": np.full(shape, -1, np.int8)}
 
 
 def _rates(case: Case, batch: Floats, outputs: Floats, ttft_s: Floats, tpot_s: Floats) -> dict[str, Floats]:
