@@ -94,7 +94,12 @@ def _follow_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
     if parent is not None:
-        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
 
 
 class _Carrier:
@@ -146,7 +151,7 @@ class _Carrier:
             if future.done() and not future.cancelled() and future.exception() is None:
                 self.out[future] = (task, tries)
             elif tries >= TRIES:
-                raise InferplanError(f"a worker died {TRIES} times over the same piece of work; it may have run out of memory: use fewer jobs")
+                raise InferplanError(f"a worker died {TRIES} times over one piece of work; it may have run out of memory: use fewer jobs")
             else:
                 self._submit(task, tries + 1)
 
@@ -165,16 +170,17 @@ def dask_executor(scheduler: str | None = None, *, jobs: int | None = None) -> I
     `distributed` is not installed or the scheduler does not answer.
     """
     try:
-        from distributed import Client, LocalCluster
+        import distributed
     except ImportError:
         raise SpecError("needs Dask: pip install 'inferplan[distributed]'", field="scheduler", value=scheduler) from None
     if scheduler is not None:
-        with _client(Client, scheduler) as client:
+        with _client(distributed.Client, scheduler) as client:
             yield _executor(client)
         return
+    cluster: Any = distributed
     with (
-        LocalCluster(n_workers=jobs or cores(), threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
-        Client(cluster) as client,
+        cluster.LocalCluster(n_workers=jobs or cores(), threads_per_worker=1, processes=True, dashboard_address=None) as local,
+        cluster.Client(local) as client,
     ):
         yield _executor(client)
 

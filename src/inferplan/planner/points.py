@@ -198,9 +198,10 @@ def _prefills(case: Case, setting: Setting, batch: Floats, inputs: Floats, limit
         found[:, ~long] = _whole_prompts(case, setting, batch[:, None], new[~long], most[~long])
     if np.any(long):
         found[:, long] = _long_prompts(case, setting, batch[:, None], new[long], most[long])
-    floor = _pass(case, setting, Segment(batch[:, None], new, case.fixed.cached_tokens)).floor_s / case.parallel.pp
+    whole = _pass(case, setting, Segment(batch[:, None], new, case.fixed.cached_tokens))
+    floor = np.broadcast_to(np.asarray(whole.floor_s / case.parallel.pp, dtype=float), found.shape)
     where = np.asarray(back).reshape(-1)
-    return {"ttft_s": found[:, where], "floor_ttft_s": np.broadcast_to(np.asarray(floor), found.shape)[:, where]}
+    return {"ttft_s": found[:, where], "floor_ttft_s": floor[:, where]}
 
 
 def _pass(case: Case, setting: Setting, segment: Segment) -> Step:

@@ -119,20 +119,23 @@ class Table:
         """The same as a pandas table, texts as categories."""
         import pandas as pd
 
-        coded = {n: pd.Categorical.from_codes(self.columns[n], list(words)) for n, words in self.words.items()}  # type: ignore[call-overload]
+        coded = {n: pd.Categorical.from_codes(self.columns[n], list(words)) for n, words in self.words.items()}
         return pd.DataFrame({name: coded.get(name, column) for name, column in self.columns.items()}, copy=False)
 
 
 def _coded(parts: Sequence[Block], counts: list[int], name: str) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """A column of texts as codes into the distinct ones, in the order in which they come."""
-    own = [block.words.get(name) or (block.labels[name],) for block in parts]
-    words = tuple(dict.fromkeys(word for some in own for word in some))
-    place = {word: i for i, word in enumerate(words)}
+    """A column of texts as codes into those that occur, in the order in which blocks have them."""
+    place: dict[str, int] = {}
     found = []
-    for block, some, count in zip(parts, own, counts, strict=True):
-        codes = np.array([place[word] for word in some] + [-1], dtype=np.int32)
-        found.append(codes[block.columns[name]] if name in block.columns else np.full(count, codes[0]))
-    return np.concatenate(found), words
+    for block, count in zip(parts, counts, strict=True):
+        if name not in block.columns:
+            found.append(np.full(count, place.setdefault(block.labels[name], len(place)), dtype=np.int32))
+            continue
+        own, words = block.columns[name].astype(np.intp), block.words[name]
+        used = np.bincount(own + 1, minlength=len(words) + 1)[1:]
+        codes = [place.setdefault(word, len(place)) if used[i] else -1 for i, word in enumerate(words)]
+        found.append(np.array([*codes, -1], dtype=np.int32)[own])
+    return np.concatenate(found), tuple(place)
 
 
 BEST = {"sustained_tokens_per_s_per_gpu": max, "tpot_s": min, "sustained_usd_per_million_tokens": min}
@@ -192,8 +195,19 @@ class Chunk:
     def __call__(self, number: int) -> list[Block]:
         """The blocks of that chunk; raises SpecError where version, models, parts or calibration differ from those asked for."""
         if self.space.digest() != self.digest:
-            raise SpecError("differs on a worker: version, models, parts or calibration are not those of the machine that asks", field="grid")
+            raise SpecError("differs on a worker: version, models, parts or calibration are not those of this machine", field="grid")
         return blocks(self.space, number)
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """The same, of which only what stands out comes back."""
+
+    chunk: Chunk
+
+    def __call__(self, number: int) -> Tally:
+        """What stands out of that chunk."""
+        return Tally.of(self.chunk(number))
 
 
 def sweep(
