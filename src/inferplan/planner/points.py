@@ -233,9 +233,8 @@ def _decodes(case: Case, setting: Setting, batch: Floats, inputs: Floats, output
     """Mean gap between tokens, its floor and the roof that binds, (b, p)."""
     runs = Runs.of(inputs, outputs)
     at = knots(case.model, int(runs.last.max()))
-    run = decode(
-        case.model, case.hardware, case.precision, context=at, batch=in_flight(batch, setting.parallel)[:, None], setting=setting
-    )  # fmt: skip
+    each = np.asarray(in_flight(batch, setting.parallel))[:, None]
+    run = decode(case.model, case.hardware, case.precision, context=at, batch=each, setting=setting)
     rows = {"tpot_s": run.time_s, "floor_tpot_s": run.floor_s, "excess_s": np.asarray(run.compute_s) - run.memory_s}
     wide = {name: np.broadcast_to(np.asarray(y, float), (len(batch), len(at))) for name, y in rows.items()}
     found: dict[str, NDArray[Any]] = means(runs, at, wide)

@@ -99,7 +99,8 @@ def _finish(ax: Axes, rows: pd.DataFrame, x: str, y: str, points: int, groups: i
         unit_axis(axis, text, unit, (low, high), shown=None if unit in ("s", "B") else unit or None)
     models = sorted(set(rows["model"].astype(str))) if "model" in rows else []
     what = models[0] if len(models) == 1 else f"{len(models)} models" if models else "sweep"
-    title(ax, f"{what}: {points:,} configurations, {len(rows):,} fit")
+    some = f"{len(MARKS)} of {groups:,} frontiers" if groups > len(MARKS) else ""
+    title(ax, f"{what}: {points:,} configurations, {len(rows):,} fit", *([some] if some else []))
     if groups > 1 or rows.empty:
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, fontsize=SMALL)
     settled(ax)
