@@ -130,7 +130,7 @@ def written(
                 told(ended, manifest.chunks)
     if share.of > 1:
         left = len(missing(pieces.done(), manifest.chunks))
-        rest = f"{left:,} are still to come from other shares" if left else "all are there"
+        rest = f"{left:,} still to come" if left else "all are there"
         typer.echo(f"Shard {share.number}/{share.of} is done: {ended:,} of {manifest.chunks:,} pieces in {target.folder}, {rest}.")
         typer.echo(f"See also: inferplan merge {target.folder} ... --out {target.path}")
         return None

@@ -316,13 +316,21 @@ def _csv(table: Table) -> bytes:
 
 
 def _cells(table: Table, name: str, rows: slice) -> list[str]:
-    values = table.columns[name][rows].tolist()
+    values = table.columns[name][rows]
     if name in table.words:
         words = [*(_quoted(word) for word in table.words[name]), ""]
-        return [words[code] for code in values]
-    if table.columns[name].dtype.kind == "f":
-        return ["" if x != x else repr(x) for x in values]  # noqa: PLR0124 - NaN
-    return list(map(str, values))
+        return [words[code] for code in values.tolist()]
+    if values.dtype.kind != "f":
+        return list(map(str, values.tolist()))
+    distinct, back = np.unique(values, return_inverse=True)  # many figures change with few of the axes
+    if len(distinct) > len(values) // 4:
+        return _numbers(values)
+    texts = _numbers(distinct)
+    return [texts[i] for i in back.tolist()]
+
+
+def _numbers(values: Any) -> list[str]:
+    return ["" if x != x else repr(x) for x in values.tolist()]  # noqa: PLR0124 - NaN
 
 
 def _quoted(word: str) -> str:
