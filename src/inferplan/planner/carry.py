@@ -21,6 +21,8 @@ R = TypeVar("R")
 TRIES = 4
 """Workers that one task may take down before it is given up."""
 MAX_JOBS = 1024
+ANSWERS_WITHIN = "10s"
+"""For which a Dask scheduler is waited for."""
 
 
 def cores() -> int:
@@ -187,7 +189,7 @@ def dask_executor(scheduler: str | None = None, *, jobs: int | None = None) -> I
 
 def _client(client: Any, scheduler: str) -> Any:
     try:
-        return client(scheduler, timeout="10s")
+        return client(scheduler, timeout=ANSWERS_WITHIN)
     except (OSError, TimeoutError, ValueError) as e:
         raise SpecError(f"does not answer: {str(e).splitlines()[0][:100]}", field="scheduler", value=scheduler) from None
 
