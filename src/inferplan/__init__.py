@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from inferplan.memory.weights import weight_bytes, weight_bytes_by_part
     from inferplan.names import hardware, model, precision
     from inferplan.ops.moe import distinct_experts
+    from inferplan.planner.pareto import pareto
+    from inferplan.planner.space import Space
+    from inferplan.planner.sweep import sweep
     from inferplan.report.notebook import Estimate, estimate
     from inferplan.serving.batch_times import Workload
     from inferplan.serving.continuous import continuous
@@ -52,6 +55,9 @@ _PLACES = {
     "memory.weights": ("weight_bytes", "weight_bytes_by_part"),
     "names": ("hardware", "model", "precision"),
     "ops.moe": ("distinct_experts",),
+    "planner.pareto": ("pareto",),
+    "planner.space": ("Space",),
+    "planner.sweep": ("sweep",),
     "report.notebook": ("Estimate", "estimate"),
     "serving.batch_times": ("Workload",),
     "serving.continuous": ("continuous",),
@@ -86,6 +92,7 @@ __all__ = [
     "Schedule",
     "Segment",
     "Slo",
+    "Space",
     "SpecError",
     "Step",
     "Unsupported",
@@ -103,6 +110,7 @@ __all__ = [
     "kv_bytes_per_token",
     "kv_bytes_per_token_unbounded",
     "model",
+    "pareto",
     "precision",
     "prefill",
     "read_trace",
@@ -112,6 +120,7 @@ __all__ = [
     "state_bytes_per_sequence",
     "static",
     "step",
+    "sweep",
     "table_steps",
     "weight_bytes",
     "weight_bytes_by_part",

@@ -301,7 +301,7 @@ def estimate(
     """
     load = Load(input_tokens, output_tokens if model.generates else 1, batch, cached, context, images).checked()
     load = replace(load, patches=_patches(model, load, image_patches)).checked()
-    _check_formats(model, precision)
+    check_formats(model, precision)
     split = parallel.checked()
     calibration = Efficiency.load(efficiency) if isinstance(efficiency, str) else efficiency
     found = Engine.find(engine, version)
@@ -310,7 +310,7 @@ def estimate(
         host_named=host is not None,
     )  # fmt: skip
     _check_host(offload, host, split, found, asked=gpu_layers is not None or cpu_experts > 0 or cpu_offload_bytes > 0)
-    _check_splits(model, split, expert_skew, expert_imbalance)
+    check_splits(model, split, expert_skew, expert_imbalance)
     _check_limits(max_num_batched_tokens=max_num_batched_tokens, max_num_seqs=max_num_seqs, max_model_len=max_model_len)
     setting = Setting(split, calibration, found.name, network, offload, host, overlap, expert_skew, expert_imbalance).checked()
     held = capacity(
@@ -389,7 +389,7 @@ def _check_limits(**limits: int | None) -> None:
             raise SpecError(f"must lie between 1 and {MAX_TOKENS:,}", field=name, value=value)
 
 
-def _check_splits(model: Model, parallel: Parallel, skew: float, imbalance: float) -> None:
+def check_splits(model: Model, parallel: Parallel, skew: float, imbalance: float) -> None:
     """Raises where a split or an unevenness asks for what the model does not have."""
     routed = any(block.experts for block in model.blocks.values())
     if (skew or imbalance != 1) and not routed:
@@ -439,7 +439,7 @@ def slots(engine: Engine, batch: int) -> int | None:
     return batch if engine.policy in SLOTTED else None
 
 
-def _check_formats(model: Model, precision: Precision) -> None:
+def check_formats(model: Model, precision: Precision) -> None:
     """Raises Unsupported where a precision quantises only parts that the model does not have."""
     narrow = [part for part in PARTS if precision.format_of(part).quantised]
     if narrow and precision.mix is None and not {w.part for w in model.weights()} & set(narrow):
