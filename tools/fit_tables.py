@@ -36,7 +36,7 @@ KINDS = ("matmul", "experts", "attention_decode", "attention_prefill")
 PRIORS = {
     "launch": (1.0, 0.7), "collectives": (1.2, 0.5), "host": (4e-3, 1.5), "host_layer": (5e-4, 1.5), "per_step": (5e-4, 1.5),
     "per_sequence": (2e-5, 1.5), "per_layer": (2e-5, 1.5), "matmul eff_bandwidth": (0.8, 0.3), "matmul eff_flops": (0.6, 0.4),
-    "attention_decode eff_bandwidth": (0.7, 0.5), "attention_decode eff_flops": (0.02, 1.5), "attention_prefill eff_flops": (0.3, 0.5),
+    "attention_decode eff_bandwidth": (0.7, 0.5), "attention_decode eff_flops": (0.02, 1.5),
 }  # fmt: skip  # value, and the standard deviation of its logarithm
 ENGINE = ("launch", "collectives", "host", "per_step", "per_sequence")
 DECODE = ("attention_decode eff_bandwidth", "attention_decode eff_flops")
@@ -55,10 +55,19 @@ class Group:
     kernels: tuple[str, ...] = ()
     general: bool = False  # kernels hold for the class whatever the engine
     held: str = "model"
+    parts: tuple[str, ...] = ()  # where given, of these parts alone, and kernels are written for them
+
+    def has(self, part: str) -> bool:
+        """Whether it is about a part; those with kernels of their own are about no other group's."""
+        return part in self.parts if self.parts else part not in OWN_PARTS
 
 
+OWN_PARTS = ("h20-96gb", "h20-141gb")
 NVIDIA = ("nvidia-hopper", "nvidia-ampere-dc")
+FORMATS = ("bf16", "fp8", "fp8-block", "int4-weight-only", "int8-weight-only")
 GROUPS = (
+    # 78 multiprocessors, 51 GB/s each: more than one can ask for. Held for all formats, since the bytes are what they wait for.
+    Group("sglang", "none", ("nvidia-hopper",), (), ("matmul eff_bandwidth",), general=True, parts=("h20-96gb", "h20-141gb")),
     Group("vllm-v0", "", NVIDIA, ENGINE, DECODE, held="gpu"),
     Group("vllm-v0-eager", "", ("nvidia-ampere-dc", "nvidia-ampere-consumer"), ("collectives", "host_layer", "per_step")),
     Group("vllm-v0-async", "", NVIDIA, ("launch", "collectives", "host", "per_step"), held="model"),
@@ -202,25 +211,33 @@ class Table:
         return np.asarray((passed * self.count).sum(axis=1))
 
     def _kernel(self, c: Constants, at: int, kind: str) -> np.ndarray:
-        if f"{kind} eff_flops" not in c:
-            return np.asarray(self.kernel_s[..., at])
-        compute = self.flops_s[..., at] / c[f"{kind} eff_flops"]
         if f"{kind} eff_bandwidth" not in c:
-            return np.asarray(compute)
+            return np.asarray(self.kernel_s[..., at])
+        if f"{kind} eff_flops" not in c:
+            return np.asarray(np.maximum(self.kernel_s[..., at], self.bytes_s[..., at] / c[f"{kind} eff_bandwidth"]))
+        compute = self.flops_s[..., at] / c[f"{kind} eff_flops"]
         memory = self.bytes_s[..., at] / c[f"{kind} eff_bandwidth"]
         return np.asarray((compute**3 + memory**3) ** (1 / 3))
 
 
+def fixed(core: str) -> Constants:
+    """What serving runs say of an engine."""
+    own = Efficiency.default().overhead(core)
+    return {name: getattr(own, name) for name in ("launch", "collectives", "per_step", "per_sequence")}
+
+
 def fit(runs: list[Run], names: tuple[str, ...]) -> Constants:
-    """The constants of a group; efficiencies are at most 1."""
+    """The constants of a group; efficiencies are at most 1. Where only kernels are fitted, the engine is that of the serving runs."""
     table = Table(runs)
     start = np.log([PRIORS[name][0] for name in names])
     spread = np.array([PRIORS[name][1] for name in names])
     weight = np.sqrt(1 / _sizes([(r.case.row["model"], r.case.row["gpu"]) for r in runs]))
     weight = weight / weight.mean()
 
+    told = {} if "per_step" in names or "host_layer" in names or "host" in names else fixed(runs[0].core)
+
     def constants(x: np.ndarray) -> Constants:
-        return {name: float(min(np.exp(v), 1.0) if "eff_" in name else np.exp(v)) for name, v in zip(names, x, strict=True)}
+        return told | {name: float(min(np.exp(v), 1.0) if "eff_" in name else np.exp(v)) for name, v in zip(names, x, strict=True)}
 
     def residuals(x: np.ndarray) -> np.ndarray:
         miss = weight * (np.log(table.predict(constants(x))) - np.log(table.seconds)) / SPREAD
@@ -249,69 +266,51 @@ def held_out(runs: list[Run], names: tuple[str, ...], column: str) -> float | No
     return float(np.median(np.concatenate(found)))
 
 
+HEAD = """# Written by tools/fit_tables.py from validation/offline.csv; do not edit, run it again.
+# Cores of engines before those of serving.yaml (-v0), engines without serving runs, and parts and classes without kernel timings.
+# error: median over the rows; note: the same for models, parts or settings that the fit had not seen.
+"""
+
+
 def written(made: Iterable[tuple[Group, Constants, int, float, float | None]]) -> str:
-    lines = [
-        "# Written by tools/fit_tables.py from validation/offline.csv; do not edit, run it again.",
-        "# Cores of engines before those of serving.yaml (-v0), engines without serving runs, and classes of parts without kernel timings.",
-        "# error: median over the rows; note: the same for models, parts or settings that the fit had not seen.",
-        "name: tables",
-        "engines:",
-    ]
-    kernels: dict[tuple[str, str, str], str] = {}
+    """The calibration file."""
+    engines: dict[str, Any] = {}
+    kernels: dict[str, Any] = {}
     efficiency = bare()
-    entries: dict[str, list[str]] = {}
     for group, c, rows, error, held in made:
-        note = f'note: "{group.held} left out {held:.3f}"' if held is not None else 'note: "one setting, none left out"'
-        tail = f"basis: {'measured' if not group.general else 'inherited'}, rows: {rows}, error: {error:.3f}, {note}"
-        own = ", ".join(f"{name}: {_shown(name, value)}" for name, value in c.items() if " " not in name)
-        entries.setdefault(group.core, []).append(f"{group.level}|{{{own}, {tail}}}")
-        for kind in dict.fromkeys(name.split(" ")[0] for name in group.kernels):
-            shares = {name.split(" ")[1]: c[name] for name in group.kernels if name.startswith(kind + " ")}
-            text = ", ".join(f"{name}: {value:.4g}" for name, value in shares.items())
-            for level in group.classes:
-                launch = efficiency.kernel(kind, "bf16", level, engine=group.core).launch_s
-                kernels[kind, level, "" if group.general else group.core] = f"{{{text}, launch: {launch * 1e6:.2f} us, {tail}}}"
-    for core, found in entries.items():
-        lines += _engine(core, dict(text.split("|", 1) for text in found))
-    return "\n".join([*lines, "kernels:", *_kernels(kernels, efficiency)]) + "\n"
+        tail = {"basis": "inherited" if group.general else "measured", "rows": rows, "error": round(error, 3), "note": _note(group, held)}
+        own = {name: _shown(name, value) for name, value in c.items() if " " not in name} | tail
+        if group.constants and group.level:
+            engines.setdefault(group.core, {"basis": "assumed"}).setdefault("parts", {})[group.level] = own
+        elif group.constants:
+            engines[group.core] = own
+        _add_kernels(kernels, group, c, tail, efficiency)
+    whole = {"name": "tables", "engines": engines, "kernels": kernels}
+    return HEAD + yaml.safe_dump(whole, sort_keys=False, default_flow_style=None, width=300)
 
 
-def _engine(core: str, found: dict[str, str]) -> list[str]:
-    whole = found.get("") or "{basis: assumed}"
-    parts = {level: text for level, text in found.items() if level}
-    if not parts:
-        return [f"  {core}: {whole}"]
-    return [f"  {core}:", *(f"    {item}" for item in _spread(whole)), "    parts:", *(f"      {k}: {v}" for k, v in parts.items())]
+def _note(group: Group, held: float | None) -> str:
+    return f"{group.held} left out {held:.3f}" if held is not None else "one setting, none left out"
 
 
-def _spread(mapping: str) -> list[str]:
-    return [item for item in mapping.strip("{}").split(", ")]
+def _add_kernels(kernels: dict[str, Any], group: Group, c: Constants, tail: dict[str, Any], efficiency: Efficiency) -> None:
+    for kind in dict.fromkeys(name.split(" ")[0] for name in group.kernels):
+        shares = {name.split(" ")[1]: float(f"{c[name]:.4g}") for name in group.kernels if name.startswith(kind + " ")}
+        for form in FORMATS if group.parts else FORMATS[:1]:
+            table = kernels.setdefault(kind, {}).setdefault(form, {})
+            for level in group.parts or group.classes:
+                own = efficiency.kernel(kind, form, group.classes[0] if group.parts else level, engine=group.core)
+                so_far = {"eff_flops": own.eff_flops, "eff_bandwidth": own.eff_bandwidth, "launch": f"{own.launch_s * 1e6:.2f} us"}
+                entry = so_far | shares | tail
+                if group.general:
+                    table[level] = entry
+                    continue
+                there = {} if level in efficiency.kernels[kind][form] else so_far | {"basis": "inherited"}
+                table.setdefault(level, there).setdefault("engines", {})[group.core] = entry
 
 
-def _kernels(found: dict[tuple[str, str, str], str], efficiency: Efficiency) -> list[str]:
-    lines: list[str] = []
-    for kind in sorted({kind for kind, _, _ in found}):
-        lines += [f"  {kind}:", "    bf16:"]
-        for level in dict.fromkeys(level for k, level, _ in found if k == kind):
-            own = {core: text for (k, at, core), text in found.items() if (k, at) == (kind, level)}
-            if "" in own:
-                lines.append(f"      {level}: {own['']}")
-                continue
-            lines += [f"      {level}:", *_unless_there(kind, level, efficiency), "        engines:", *(f"          {core}: {text}" for core, text in own.items())]
-    return lines
-
-
-def _unless_there(kind: str, level: str, efficiency: Efficiency) -> list[str]:
-    """The numbers that a class has so far by inheritance, where it has no entry of its own."""
-    if level in efficiency.kernels[kind]["bf16"]:
-        return []
-    own = efficiency.kernel(kind, "bf16", level)
-    shares = {"eff_flops": own.eff_flops, "eff_bandwidth": own.eff_bandwidth}
-    return [*(f"        {name}: {value:.4g}" for name, value in shares.items()), f"        launch: {own.launch_s * 1e6:.2f} us", "        basis: inherited"]
-
-
-def _shown(name: str, value: float) -> str:
-    return f"{value:.3f}" if name in ("launch", "collectives") else f"{value * 1e6:.4g} us"
+def _shown(name: str, value: float) -> Any:
+    return float(f"{value:.3f}") if name in ("launch", "collectives") else f"{value * 1e6:.4g} us"
 
 
 def main(said: Callable[[str], None] = print) -> None:
@@ -320,7 +319,7 @@ def main(said: Callable[[str], None] = print) -> None:
     runs = [r for r in (run_of(c, efficiency) for c in cases) if r is not None]
     made = []
     for group in GROUPS:
-        own = [r for r in runs if r.core == group.core and r.architecture in group.classes]
+        own = [r for r in runs if r.core == group.core and r.architecture in group.classes and group.has(r.case.row["gpu"])]
         names = (*group.constants, *group.kernels)
         c = fit(own, names)
         error, held = float(np.median(errors(own, c))), held_out(own, names, group.held)

@@ -136,6 +136,8 @@ def batched(x: Row) -> Row:
         if row["quantity"] not in ("tpot_s", "decode_tokens_per_s"):
             raise LeftOut("batch or lengths not stated")
         row = {**row, "context": str(max(1, int(row["input_tokens"]))), "input_tokens": "", "output_tokens": ""}
+    if row["engine"] == "transformers" and row["tp"] not in ("", "1"):
+        row |= {"pp": row["tp"], "tp": "1"}  # device_map: layers in turn on the devices
     return {**row, "batch": batch, "output_tokens": "" if row["output_tokens"] == "0" else row["output_tokens"]}
 
 
@@ -173,7 +175,7 @@ def saturated(x: Row) -> Row:
     """
     row = published(x)
     sent = min(3000, SENT[x["input_len"], x["output_len"]])
-    tokens = str(max(8192, int(x["input_len"])))
+    tokens = str(max(8192, int(x["input_len"]) + 2048))  # a whole prompt beside the decodes of a step
     return {**row, "concurrency": str(sent), "requests": str(sent), "max_num_seqs": "2048", "max_num_batched_tokens": tokens}
 
 
