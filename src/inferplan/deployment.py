@@ -312,7 +312,7 @@ def estimate(
     _check_host(offload, host, split, found, asked=gpu_layers is not None or cpu_experts > 0 or cpu_offload_bytes > 0)
     check_splits(model, split, expert_skew, expert_imbalance)
     _check_limits(max_num_batched_tokens=max_num_batched_tokens, max_num_seqs=max_num_seqs, max_model_len=max_model_len)
-    setting = Setting(split, calibration, found.name, network, offload, host, overlap, expert_skew, expert_imbalance).checked()
+    setting = Setting(split, calibration, found.timed_as, network, offload, host, overlap, expert_skew, expert_imbalance).checked()
     held = capacity(
         model, hardware, precision, split, found, max_model_len=max_model_len or load.tokens, utilization=utilization,
         max_num_seqs=max_num_seqs or slots(found, load.batch), max_num_batched_tokens=max_num_batched_tokens, offload=offload,

@@ -45,6 +45,16 @@ class Batch:
     context: int | None
     cached: int
 
+    def queued(self) -> Loop | None:
+        """The same requests sent at once to an engine that does not hold them all: those that it does not hold wait. None without lengths.
+
+        >>> Batch(100, 20, 4, None, 0).queued().clients
+        4
+        """
+        if self.input_tokens is None or self.output_tokens is None or self.context is not None:
+            return None
+        return Loop(self.input_tokens, self.output_tokens, self.batch, None, self.batch, 1.0, 1.0, self.cached)
+
 
 def load_of(case: Case) -> Loop | Batch:
     """The load of a row; raises SpecError for numbers outside their range, Unsupported where something is missing or contradicts.

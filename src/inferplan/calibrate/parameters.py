@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from inferplan.deployment import Estimate
-from inferplan.roofline.efficiency import ALIASES, Efficiency, Entry, Overhead, variant
+from inferplan.roofline.efficiency import ALIASES, Added, Efficiency, Entry, Overhead, variant
 
 Kind = Literal["bandwidth", "compute", "engine"]
 PART_SPREADS = {"bandwidth": 0.25, "compute": 0.35}
@@ -71,9 +71,10 @@ def parameters_of(estimates: Iterable[Estimate], base: Efficiency) -> list[Param
     parts = sorted({kernel.part for e in seen for kernel in kernels_of(e)})
     found = [Parameter(kind, part, kind, spread) for part in parts for kind, spread in PART_SPREADS.items()]  # type: ignore[arg-type]
     for engine in sorted({e.setting.engine for e in seen}):
-        own, of_engine = base.overhead(engine), [e for e in seen if e.setting.engine == engine]
+        of_engine = [e for e in seen if e.setting.engine == engine]
+        own = [base.overhead(engine, e.hardware.architecture) for e in of_engine]
         for field, spread in ENGINE_SPREADS.items():
-            if getattr(own, field) and _matters(field, of_engine):
+            if any(getattr(added, field) for added in own) and _matters(field, of_engine):
                 found.append(Parameter("engine", engine, field, spread))
     return found
 
@@ -112,10 +113,14 @@ FRESH = {"basis": "measured", "rows": None, "error": None, "held_out": None, "no
 def _engines(base: Efficiency, factors: Mapping[Parameter, float]) -> dict[str, Overhead]:
     found: dict[str, Overhead] = {}
     for parameter, factor in factors.items():
-        if parameter.kind != "engine":
-            continue
-        own = found.get(parameter.owner) or base.overhead(parameter.owner)
-        new = getattr(own, parameter.field) * factor
-        new = min(max(new, 1.0), 10.0) if parameter.field == "collectives" else min(new, 10.0)
-        found[parameter.owner] = own.model_copy(update={parameter.field: new, **{k: v for k, v in FRESH.items() if k != "held_out"}})
+        if parameter.kind == "engine":
+            own = found.get(parameter.owner) or base.overheads(parameter.owner)
+            parts = {level: added.model_copy(update=_scaled(added, parameter.field, factor)) for level, added in own.parts.items()}
+            found[parameter.owner] = own.model_copy(update={**_scaled(own, parameter.field, factor), "parts": parts})
     return found
+
+
+def _scaled(added: Added, field: str, factor: float) -> dict[str, Any]:
+    new = min(getattr(added, field) * factor, 10.0)
+    new = max(new, 1.0) if field == "collectives" else new
+    return {field: new, **{name: value for name, value in FRESH.items() if name != "held_out"}}

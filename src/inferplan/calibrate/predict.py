@@ -18,7 +18,7 @@ from inferplan.calibrate.loads import Batch, Loop, load_of, share_of
 from inferplan.calibrate.times import TIMES, Times, batch_times, loop_times
 from inferplan.deployment import Estimate
 from inferplan.engine.cache_bytes import kv_bytes_per_token, kv_bytes_per_token_unbounded, state_bytes_per_sequence
-from inferplan.errors import InferplanError, Unsupported
+from inferplan.errors import DoesNotFit, InferplanError, Unsupported
 from inferplan.memory.capacity import Capacity
 from inferplan.memory.case_columns import capacity_of
 from inferplan.memory.weights import weight_bytes
@@ -106,8 +106,15 @@ class Predictor:
         if estimated is None:
             estimated = self._estimates[deployment] = deployment.estimator(case, self.efficiency)
         if isinstance(load, Batch):
-            found = batch_times(estimated, load)
-            return found, Banded.of(found.estimate, load)
+            try:
+                found = batch_times(estimated, load)
+            except DoesNotFit:
+                queue = load.queued()
+                if queue is None:
+                    raise
+                load = queue
+            else:
+                return found, Banded.of(found.estimate, load)
         if not model_of(case).model.generates:
             raise Unsupported(f"{model_of(case).model.title} makes no tokens one by one: only a static batch of its passes is predicted")
         # passes are asked for at one point only, since step tables give the times

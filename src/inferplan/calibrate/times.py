@@ -209,7 +209,28 @@ def loop_times(e: Estimate, load: Loop, block: int | None, tables: StepTables) -
             raise Unsupported("the steady state is that of Poisson arrivals: with another arrival_cv the row must name requests")
         return SteadyTimes(steady(), workload.input.mean + workload.output.mean, float(_alone_s(e, workload.input.mean)))
     schedule = Schedule.of(e.capacity).but(block=block)
+    stages = int(np.max(e.setting.parallel.pp))
+    if stages > 1:
+        return _staged(e, load, schedule, tables, stages, steady)
     return run_times(_closed(e, load, schedule, tables) if load.clients else _open(e, load, schedule, lengths, tables), e, steady)
+
+
+def _staged(
+    e: Estimate, load: Loop, schedule: Schedule, tables: StepTables, stages: int, steady: Callable[[], Continuous]
+) -> RunTimes:  # fmt: skip
+    """Times under pipeline stages: as many batches in flight as stages, each with its share of requests, slots and cache, and each step of
+    theirs as long as a pass through all stages.
+    """
+    shared = replace(
+        load, clients=load.clients and max(1, load.clients // stages), rate_per_s=load.rate_per_s and load.rate_per_s / stages,
+        requests=load.requests and max(1, load.requests // stages),
+    )  # fmt: skip
+    narrow = schedule.but(max_num_seqs=max(1, schedule.max_num_seqs // stages), kv_tokens=max(1, schedule.kv_tokens // stages))
+    lengths = [Lengths.uniform(max(1, int(n * load.ratio)), n) for n in (load.input_tokens, load.output_tokens)]
+    served = _closed(e, shared, narrow, tables) if load.clients else _open(e, shared, narrow, lengths, tables)
+    found = run_times(served, e, steady)
+    at_once = min(stages, load.clients or stages)
+    return replace(found, values={name: value * (at_once if name in RATES else 1) for name, value in found.values.items()})
 
 
 def _alone_s(e: Estimate, input_tokens: Numeric) -> Numeric:

@@ -8,11 +8,14 @@ import numpy as np
 import yaml
 
 from inferplan.calibrate.fit import Calibrated
-from inferplan.roofline.efficiency import Entry, Fitted, Overhead
+from inferplan.roofline.efficiency import Added, Entry, Fitted, Overhead
 from inferplan.units import parse
 
 US = parse("1 us", "s")
-TIMES = ("per_step", "per_layer", "per_sequence", "per_expert_layer", "per_recurrent_layer", "per_prompt_layer", "per_input_token")
+TIMES = (
+    "per_step", "per_layer", "per_sequence", "per_expert_layer", "per_recurrent_layer", "host", "host_layer", "per_prompt_layer",
+    "per_input_token",
+)  # fmt: skip
 
 
 def calibration_yaml(found: Calibrated, *, name: str, source: str, date: str) -> str:
@@ -68,12 +71,14 @@ def _entry(entry: Fitted, rows: int) -> dict[str, Any]:
 
 def _engines(found: Calibrated) -> dict[str, Any]:
     names = sorted({f.parameter.owner for f in found.fitted if f.parameter.kind == "engine"})
-    return {name: _overhead(found.efficiency.overhead(name), len(found.cases)) for name in names}
+    return {name: _overhead(found.efficiency.overheads(name), len(found.cases)) for name in names}
 
 
-def _overhead(own: Overhead, rows: int) -> dict[str, Any]:
+def _overhead(own: Added, rows: int) -> dict[str, Any]:
     times = {field: _time(getattr(own, field)) for field in TIMES if getattr(own, field)}
-    return {**times, "launch": _share(own.launch), "collectives": _share(own.collectives), "basis": "measured", "rows": rows}
+    found = {**times, "launch": _share(own.launch), "collectives": _share(own.collectives), "basis": "measured", "rows": rows}
+    parts = own.parts if isinstance(own, Overhead) else {}
+    return found | ({"parts": {level: _overhead(added, rows) for level, added in parts.items()}} if parts else {})
 
 
 def _time(seconds: float) -> str:

@@ -21,7 +21,7 @@ from inferplan.ops import Numeric
 from inferplan.roofline.bounds import compute_s, intensity, memory_s, roof_s
 from inferplan.roofline.comm import comm_s, host_link
 from inferplan.roofline.efficiency import Efficiency
-from inferplan.roofline.optime import Basis, Kernel
+from inferplan.roofline.optime import Basis, Kernel, host_wait_s
 from inferplan.specs.hardware import Accelerator
 from inferplan.specs.model import Model
 from inferplan.specs.offload import NOTHING, Offload
@@ -211,19 +211,32 @@ class Step:
         if op.wire is None:
             return 0.0
         s, w = self.setting, op.wire
-        waits = s.efficiency.overhead(s.engine).collectives
+        waits = s.efficiency.overhead(s.engine, self.hardware.architecture).collectives
         return op.count * waits * comm_s(w.kind, w.bytes, w.ranks, self.hardware, s.efficiency, network=s.network, stride=w.stride)
+
+    @cached_property
+    def device_s(self) -> Numeric:
+        """Operators in turn, each at its kernel's efficiency, and the collectives that nothing hides."""
+        ops, wires = total(self.op_s(op) for op in self.ops), total(self.wire_s(op) for op in self.ops)
+        if self.setting.overlap:
+            wires = wires - np.minimum(self.setting.overlap * wires, ops)
+        return total([ops, wires])
 
     @property
     def overhead_s(self) -> Numeric:
-        """What engine and host add to the pass."""
-        return self.added_s(self.sequences)
+        """What engine and host add to the pass, and what devices wait for a host that is slower than they are."""
+        return self.added_s(self.sequences) + self.waited_s(self.device_s)
+
+    def waited_s(self, device_s: Numeric) -> Numeric:
+        """What devices that are busy for so long wait for the host, which works beside them."""
+        s = self.setting
+        return host_wait_s(device_s, s.efficiency.host_s(s.engine, self.layers, self.hardware.architecture))
 
     def added_s(self, sequences: Numeric) -> Numeric:
         """The same for another number of sequences."""
         return self.setting.efficiency.step_overhead_s(
             self.setting.engine, self.layers, sequences, expert_layers=self.layers_of("experts"),
-            recurrent_layers=self.layers_of("recurrence"),
+            recurrent_layers=self.layers_of("recurrence"), architecture=self.hardware.architecture,
         )  # fmt: skip
 
     def layers_of(self, kind: str) -> Numeric:
@@ -233,10 +246,7 @@ class Step:
     @cached_property
     def time_s(self) -> Numeric:
         """The estimate: operators in turn, each at its kernel's efficiency, then collectives and overhead. Never below the floor."""
-        ops, wires = total(self.op_s(op) for op in self.ops), total(self.wire_s(op) for op in self.ops)
-        if self.setting.overlap:
-            wires = wires - np.minimum(self.setting.overlap * wires, ops)
-        found: Numeric = np.maximum(total([ops, wires, self.overhead_s]), self.floor_s)
+        found: Numeric = np.maximum(total([self.device_s, self.overhead_s]), self.floor_s)
         return found
 
     @property
@@ -244,7 +254,7 @@ class Step:
         """How well the estimate is known: `measured` where half of its kernels' time and its engine's overhead are, `ideal` for floors."""
         if self.setting.ideal:
             return "ideal"
-        if self.setting.efficiency.overhead(self.setting.engine).basis != "measured":
+        if self.setting.efficiency.overhead(self.setting.engine, self.hardware.architecture).basis != "measured":
             return "inherited"
         spent = [(float(np.mean(self.op_s(op))), self.kernel(op).basis) for op in self.ops if op.kind != "collective"]
         known = sum(seconds for seconds, basis in spent if basis == "measured")

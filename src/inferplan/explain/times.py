@@ -135,13 +135,17 @@ def step_s(run: Opened, label: str) -> Node:
         share = given("overlap", run.step.setting.overlap)
         wires = derived("collectives_s", "all_s - minimum(overlap * all_s, operators_s)", "s", wires.named("all_s"), share, ops)
     terms = [ops, *(n for n in (wires, overhead_s(run)) if not n.is_zero)]
+    host = _host_s(run)
+    if not host.is_zero:
+        busy = total("device_s", "s", [ops, wires])
+        terms.append(derived("waited_s", "soft_maximum(device_s, host_s, 3) - device_s", "s", busy, host))
     return derived(label, f"maximum({' + '.join(t.label for t in terms)}, floor_s)", "s", *terms, floor_s(run))
 
 
 def overhead_s(run: Opened) -> Node:
     """What engine and host add."""
     eff, engine, model = run.step.setting.efficiency, run.step.setting.engine, run.view.run.model
-    own = eff.overhead(engine)
+    own = eff.overhead(engine, run.hardware.architecture)
 
     def part(label: str, value: float) -> Node:
         return fitted(label, value, "s", eff, own.basis, f"overhead of {engine}", own.note)
@@ -154,6 +158,16 @@ def overhead_s(run: Opened) -> Node:
         product("of_sequences", "s", run.view.sequences, part("per_sequence", own.per_sequence)),
     ]
     return total("overhead_s", "s", terms, empty="no overhead in the ideal calibration")
+
+
+def _host_s(run: Opened) -> Node:
+    """What the host does beside the devices."""
+    eff, engine = run.step.setting.efficiency, run.step.setting.engine
+    own = eff.overhead(engine, run.hardware.architecture)
+    each = fitted("host_layer", own.host_layer, "s", eff, own.basis, f"overhead of {engine}", own.note)
+    whole = fitted("host", own.host, "s", eff, own.basis, f"overhead of {engine}", own.note)
+    layers = product("of_layers", "s", counted("layers", run.step.layers, run.view.run.model), each)
+    return total("host_s", "s", [whole, layers], empty="nothing beside the devices")
 
 
 def _layers(run: Opened, kind: str) -> Node:
@@ -202,7 +216,7 @@ def _on(run: Opened, op: Op, piece: Piece, part: Accelerator, label: str) -> Nod
 def _own(run: Opened, name: str) -> Node | None:
     """A factor of the engine's own, or nothing where it is 1."""
     eff, engine = run.step.setting.efficiency, run.step.setting.engine
-    own = eff.overhead(engine)
+    own = eff.overhead(engine, run.hardware.architecture)
     found = fitted(f"{name}_factor", getattr(own, name), "", eff, own.basis, f"{name} under {engine}", own.note)
     return unless_one(found)
 

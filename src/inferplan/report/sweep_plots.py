@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferplan.planner.pareto import ASKED, FLAG, frontier, less_is_better
-from inferplan.report.canvas import canvas, settled, title, unit_axis
-from inferplan.report.plots import DARK, LIGHT, SMALL
+from inferplan.report.canvas import DARK, LIGHT, SMALL, canvas, settled, title, unit_axis
 from inferplan.terms import TERMS
 
 if TYPE_CHECKING:

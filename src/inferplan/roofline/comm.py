@@ -61,7 +61,8 @@ def tiers(hardware: Accelerator, links: Links | None = None, network: Tier | str
     """The way between devices of a node and the way between nodes.
 
     Inside a node it is the part's own link, else its PCIe slot, taken to join 8 devices; between nodes the network that is given
-    (a tier, or a name of `links.yaml`), else InfiniBand NDR, one port per device, marked as assumed.
+    (a tier, or a name of `links.yaml`), else InfiniBand NDR, one port per device, marked as assumed. A bridge joins fewer devices than a
+    node holds: those beyond it are reached over their slots, unless a network is given.
     A part with neither link nor slot has the network alone, if one is given.
 
     >>> near, far = tiers(Accelerator.find("h100"))
@@ -70,7 +71,10 @@ def tiers(hardware: Accelerator, links: Links | None = None, network: Tier | str
     """
     table = links or link_table()
     far = _network(table, network)
-    near = _scale_up(hardware, table) or _host(hardware, table)
+    slot = _host(hardware, table)
+    near = _scale_up(hardware, table) or slot
+    if near is not None and slot is not None and network is None and (near.domain or HOST_DOMAIN) < HOST_DOMAIN:
+        far = slot
     if near is None:
         if network is None:
             raise Unsupported(f"{hardware.title}: no link between devices is known; name a network")

@@ -28,6 +28,8 @@ from inferplan.specs.link import links
 from inferplan.specs.quantity import Source, refusal
 
 FOLDER = "calibration"
+CORE = re.compile(r"-v\d+(-[a-z]+)?$")
+"""What follows the name of an engine where a calibration means an older core of it."""
 ALIASES = {"head": "matmul", "attention": "attention_decode"}
 SIBLINGS = {
     "bf16": (),
@@ -112,7 +114,7 @@ class LinkRate(Record):
     note: str | None = None
 
 
-class Overhead(Record):
+class Added(Record):
     """What an engine and its host add to a step: per step, per layer, per layer with experts or a recurrence, and per sequence in it.
 
     launch
@@ -120,6 +122,9 @@ class Overhead(Record):
         start before the last one ends make it smaller than 1, small kernels between the timed ones larger.
     collectives
         how much longer collectives take in a step than alone, since ranks wait for the slowest.
+    host, host_layer
+        what the host does beside the devices, per pass and per layer: prepare the next pass, and launch kernels that no graph holds.
+        Devices wait where they are quicker.
     per_prompt_layer, per_input_token
         what a prompt takes beside its kernels: the host launches its first pass layer by layer, and reads its tokens.
     """
@@ -129,6 +134,8 @@ class Overhead(Record):
     per_sequence: Time = 0.0
     per_expert_layer: Time = 0.0
     per_recurrent_layer: Time = 0.0
+    host: Time = 0.0
+    host_layer: Time = 0.0
     launch: Annotated[float, Field(gt=0, le=10)] = 1.0
     collectives: Annotated[float, Field(ge=1, le=10)] = 1.0
     per_prompt_layer: Time = 0.0
@@ -137,6 +144,17 @@ class Overhead(Record):
     rows: int | None = None
     error: float | None = None
     note: str | None = None
+
+
+class Overhead(Added):
+    """The same of an engine on any part, and `parts` where it is another on a class of parts, or on those of a vendor."""
+
+    parts: dict[str, Added] = Field(default_factory=dict)
+
+    def on(self, architecture: str | None) -> Added:
+        """What the engine adds on a class of parts: its own entry, that of its vendor, or the general one."""
+        levels = (architecture, architecture.split("-")[0]) if architecture else ()
+        return next((self.parts[level] for level in levels if level in self.parts), self)
 
 
 class Copy(Record):
@@ -272,8 +290,9 @@ class Efficiency(Spec):
     def _as_kernel(self, kind: str, found: _Found, engine: str | None) -> Kernel:
         entry: Fitted = found.entry
         origin = found.origin
-        if engine and engine in found.entry.engines:
-            entry, origin = found.entry.engines[engine], f"{origin}.{engine}"
+        name = next((name for name in _cores(engine) if name in found.entry.engines), None) if engine else None
+        if name is not None:
+            entry, origin = found.entry.engines[name], f"{origin}.{name}"
         basis: Basis = entry.basis if found.exact or entry.basis == "assumed" else "inherited"
         sharpness = self.sharpness.get(kind, "max")
         exponent = float("inf") if sharpness == "max" else sharpness
@@ -289,7 +308,7 @@ class Efficiency(Spec):
         peak = np.inf if op.rate == "none" else hardware.peak_flops_per_s(op.rate)
         kernel = self.kernel_of(op, hardware, stored=stored, engine=engine)
         moved = op.weight_bytes + op.kv_bytes + op.act_bytes
-        launches = op.count * self.overhead(engine or "default").launch
+        launches = op.count * self.overhead(engine or "default", hardware.architecture).launch
         return kernel_s(op.flops, moved, launches, peak, hardware.bandwidth_bytes_per_s, kernel)
 
     def link(self, name: str, kind: str) -> LinkRate:
@@ -313,36 +332,64 @@ class Efficiency(Spec):
             raise Unsupported(f"the calibration '{self.name}' has nothing on copies over the link '{shown(name)}', nor in general")
         return found
 
-    def overhead(self, engine: str) -> Overhead:
-        """What an engine adds to a step; `default` where it has no entry of its own."""
-        if self.is_ideal:
-            return Overhead()
-        return self.engines.get(normalise(engine)) or self.engines.get("default") or Overhead()
+    def overhead(self, engine: str, architecture: str | None = None) -> Added:
+        """What an engine adds to a step on a class of parts; an older core (`vllm-v0`) without an entry is like the engine itself,
+        an engine without one like `default`.
+
+        >>> Efficiency.default().overhead("vllm-v0").per_sequence > Efficiency.default().overhead("vllm").per_sequence
+        True
+        """
+        return Added() if self.is_ideal else self.overheads(engine).on(architecture)
+
+    def overheads(self, engine: str) -> Overhead:
+        """The same on all classes of parts."""
+        names = (*_cores(normalise(engine)), "default")
+        return next((self.engines[name] for name in names if name in self.engines), Overhead())
+
+    def host_s(self, engine: str, layers: int, architecture: str | None = None) -> float:
+        """Seconds that the host takes for a pass of so many layers, beside the devices.
+
+        >>> Efficiency.default().host_s("vllm", 32), Efficiency.default().host_s("transformers", 32) > 0.01
+        (0.0, True)
+        """
+        own = self.overhead(engine, architecture)
+        return own.host + layers * own.host_layer
 
     def band(self, quantity: Banded, engine: str, part: str, known: Known) -> Band | None:
         """Where four of five measurements of a time lie about its estimate; None for floors, and where nothing is known."""
         return None if self.is_ideal else band(self.bands, quantity, normalise(engine), part, known)
 
-    def front_end_s(self, engine: str, layers: int, input_tokens: Numeric) -> Numeric:
+    def front_end_s(self, engine: str, layers: int, input_tokens: Numeric, *, architecture: str | None = None) -> Numeric:
         """Seconds that engine and host take for a prompt beside its kernels, for a model of `layers` layers.
 
         >>> float(Efficiency.ideal().front_end_s("vllm", 32, 1000))
         0.0
         """
-        own = self.overhead(engine)
+        own = self.overhead(engine, architecture)
         return own.per_prompt_layer * layers + own.per_input_token * np.asarray(input_tokens)
 
     def step_overhead_s(
-        self, engine: str, layers: int, sequences: Numeric, *, expert_layers: Numeric = 0, recurrent_layers: Numeric = 0
-    ) -> Numeric:
+        self, engine: str, layers: int, sequences: Numeric, *, expert_layers: Numeric = 0, recurrent_layers: Numeric = 0,
+        architecture: str | None = None,
+    ) -> Numeric:  # fmt: skip
         """Seconds that engine and host add to one step of `layers` layers, some with experts or a recurrence, over `sequences` sequences.
 
         >>> float(Efficiency.ideal().step_overhead_s("vllm", 32, 8))
         0.0
         """
-        own = self.overhead(engine)
+        own = self.overhead(engine, architecture)
         special = expert_layers * own.per_expert_layer + recurrent_layers * own.per_recurrent_layer
         return own.per_step + layers * own.per_layer + special + np.asarray(sequences) * own.per_sequence
+
+
+def _cores(engine: str) -> tuple[str, ...]:
+    """An engine's name with its core, then without.
+
+    >>> _cores("vllm-v0"), _cores("vllm-v0-async"), _cores("vllm")
+    (('vllm-v0', 'vllm'), ('vllm-v0-async', 'vllm'), ('vllm',))
+    """
+    base = CORE.sub("", engine)
+    return (engine,) if base == engine else (engine, base)
 
 
 _IDEAL_LINK = LinkRate(eff_switch=1.0, one_shot="0 s")  # type: ignore[arg-type]

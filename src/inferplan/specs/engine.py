@@ -160,7 +160,7 @@ class Engine(Sourced):
         return _read(find("engines", name, environ=environ)).at(version)
 
     def at(self, version: str | None) -> Engine:
-        """The same engine at another release, a month such as `2025-10`, or a text that holds either."""
+        """The same engine at another release, a month such as `2025-10`, a year (its middle), or a text that holds either."""
         return self.model_copy(update={"version": self._release(version or "")})
 
     def _release(self, text: str) -> str:
@@ -180,7 +180,7 @@ class Engine(Sourced):
         if found := _RELEASE.search(text):
             return found[0]
         if found := _MONTH.search(text):
-            month = f"{found[1]}-{found[2] or '12'}"
+            month = f"{found[1]}-{found[2] or '06'}"
             return next((self.calendar[m] for m in sorted(self.calendar, reverse=True) if m <= month), self.newest)
         return self.newest
 
@@ -206,6 +206,15 @@ class Engine(Sourced):
         """A word of this release: which allocator, whether graphs count, what a printed figure means; '' where none is stated."""
         rules = [rule for rule in self.choices.get(name, ()) if rule.holds(self.version or self.newest, hardware)]
         return rules[-1].choice if rules else ""
+
+    @property
+    def timed_as(self) -> str:
+        """The name under which calibrations know this release: the engine's, with an older core where one is stated.
+
+        >>> Engine.find("vllm", "0.5.3").timed_as, Engine.find("vllm", "0.11.0").timed_as
+        ('vllm-v0', 'vllm')
+        """
+        return self.choice("timed_as") or self.name
 
     def numbers(self) -> dict[str, Quantity]:
         """Every number by setting and place in its list."""

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 from inferplan.ops import Numeric
-from inferplan.roofline.efficiency import FOLDER, Stated, Time
+from inferplan.roofline.efficiency import CORE, FOLDER, Stated, Time
 from inferplan.specs.base import Record, Spec
 from inferplan.specs.catalog import normalise, shipped_file
 from inferplan.specs.document import load_yaml
@@ -84,7 +84,8 @@ def host(engine: str, *, ideal: bool = False) -> Host:
     if ideal:
         return Host()
     engines = shipped().engines
-    return engines.get(normalise(engine)) or engines["default"]
+    name = CORE.sub("", normalise(engine))  # cores of an engine are taken to be alike here
+    return engines.get(name) or engines["default"]
 
 
 @cache
