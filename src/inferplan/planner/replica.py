@@ -1,0 +1,140 @@
+"""One replica in closed form: the largest rate at which it keeps the limits, and its times at a rate. Knows no price and no fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from inferplan.deployment import Estimate, estimate
+from inferplan.errors import DoesNotFit
+from inferplan.planner.candidate import Candidate
+from inferplan.planner.targets import Target, Targets
+from inferplan.serving.batch_times import BatchTimes, Workload, batch_times, cache_slots, slots, used_slots
+from inferplan.serving.continuous import Continuous, Room, open_loop
+
+POINTS, ROUNDS = 12, 3  # rates looked at in one call, and calls: the rate is found to a thousandth of the most that can be served
+IDLE = 1e-6  # load at which a replica counts as idle
+
+
+@dataclass(frozen=True, eq=False)
+class Replica:
+    """A deployment with the times of its batches.
+
+    front_s
+        what host and front end take for a prompt beside its kernels, in the mean.
+    """
+
+    candidate: Candidate
+    estimate: Estimate
+    work: Workload
+    times: BatchTimes
+    room: Room
+    front_s: float
+    known: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def gpus(self) -> int:
+        """Devices."""
+        return self.candidate.gpus
+
+    @property
+    def most_per_s(self) -> float:
+        """The most requests per second that it can serve, whatever they wait."""
+        return float(self.times.rates_per_s.max())
+
+    @property
+    def prefill_share(self) -> float:
+        """The part of device time that prompts take where as much is served as can be."""
+        at = int(np.argmax(self.times.rates_per_s))
+        decode, prompts = self.work.steps * float(self.times.decode_s[at]), float(self.times.prefill_s[at]) * (at + 1) * self.times.blocked
+        return prompts / (prompts + decode) if prompts + decode > 0 else 1.0
+
+    def at(self, rate_per_s: np.ndarray | float) -> Continuous:
+        """Its steady state under Poisson arrivals."""
+        return open_loop(self.times, self.work.output, np.asarray(rate_per_s, dtype=float), self.room)
+
+    def value_s(self, found: Continuous, target: Target) -> np.ndarray:
+        """What a limit is compared with, at the rates of a steady state."""
+        front = self.front_s if target.metric in ("ttft", "e2e") else 0.0
+        if target.share is None:
+            return np.asarray(getattr(found, f"{target.metric}_s")) + front
+        quantile: Callable[[float], np.ndarray] = getattr(found, f"{target.metric}_quantile_s")
+        return np.asarray(np.where(found.stable, quantile(target.share), np.inf)) + front
+
+    def idle_s(self, target: Target) -> float:
+        """The same for a replica that has nothing else to do."""
+        return float(self.value_s(self.at(np.array([self.most_per_s * IDLE])), target)[0])
+
+    def misses(self, targets: Targets) -> tuple[Target, float] | None:
+        """The limit that an idle replica exceeds by most, and its value there; None where it keeps all: no number of replicas mends it."""
+        found = [(t, self.idle_s(t)) for t in targets.limits]
+        worst = max(found, key=lambda p: p[1] / p[0].limit_s, default=None)
+        return worst if worst is not None and worst[1] > worst[0].limit_s else None
+
+    def largest_rate_per_s(self, targets: Targets) -> float:
+        """The largest rate at which each limit is kept in closed form; 0 where even an idle replica misses one.
+
+        In the reading by share each time must keep its limit by itself, which is necessary and not enough: simulation decides.
+        """
+        low, high = 0.0, self.most_per_s
+        for _ in range(ROUNDS):
+            rates = low + (high - low) * np.arange(1, POINTS + 1) / (POINTS + 1 if low or high < self.most_per_s else POINTS)
+            good = self._kept(rates, targets)
+            first_bad = int(np.argmin(good)) if not good.all() else rates.size
+            low, high = (float(rates[first_bad - 1]) if first_bad else low), (float(rates[first_bad]) if first_bad < rates.size else high)
+        return low
+
+    def _kept(self, rates: np.ndarray, targets: Targets) -> np.ndarray:
+        """Where all limits are kept, the quick ones first, so that slow ones are asked for fewer rates."""
+        good = np.ones(rates.shape, dtype=bool)
+        for target in sorted(targets.limits, key=lambda t: ("tpot", "ttft", "e2e").index(t.metric)):
+            if good.any():
+                found = self.at(rates[good])
+                good[good] = self.value_s(found, target) <= target.limit_s
+                good &= np.cumprod(good).astype(bool)
+        return good
+
+    def capped(self, max_num_seqs: int) -> Replica:
+        """The same with at most so many requests at once."""
+        n = min(max_num_seqs, self.times.most)
+        t = self.times
+        filled = np.asarray(t.filled)
+        cut = replace(
+            t, decode_s=t.decode_s[:n], prompts_s=t.prompts_s[:, :n], passes=t.passes[:, :n], filled=filled[:n] if filled.ndim else t.filled
+        )
+        chosen = self.candidate.limited(max_num_seqs=n, max_num_batched_tokens=self.candidate.max_num_batched_tokens)
+        return replace(self, candidate=chosen, times=cut, known={})
+
+    def slower(self, prompts: float, gaps: float) -> Replica:
+        """The same where prefills take `prompts` times and decode steps `gaps` times as long."""
+        t = self.times
+        return replace(
+            self, times=replace(t, decode_s=t.decode_s * gaps, prompts_s=t.prompts_s * prompts), front_s=self.front_s * prompts, known={}
+        )
+
+    @cached_property
+    def batch_at_most(self) -> int:
+        """Requests that run at once at most."""
+        return self.times.most
+
+
+def replica(candidate: Candidate, work: Workload, *, utilization: float | None = None) -> Replica:
+    """The replica of a candidate for a workload, started for its longest request; raises the errors of what does not run."""
+    kind = candidate.kind
+    e = estimate(
+        kind.model, kind.hardware, kind.precision, input_tokens=work.input.longest, output_tokens=work.output.longest,
+        parallel=candidate.parallel, engine=kind.engine.name, version=kind.engine.version, efficiency=kind.efficiency,
+        network=kind.network, max_num_seqs=candidate.max_num_seqs, max_num_batched_tokens=candidate.max_num_batched_tokens,
+        utilization=utilization,
+    )  # fmt: skip
+    if not bool(e.capacity.fits):
+        raise DoesNotFit(e.capacity.reason() or "the cache has no room for one request of the longest length")
+    most = slots(e, work, candidate.max_num_seqs)
+    if most < 1:
+        raise DoesNotFit("the cache has no room for one request of the longest length")
+    front = float(np.asarray(kind.efficiency.front_end_s(kind.engine.name, len(kind.model.order), work.input.mean * (1 - work.hit_rate))))
+    return Replica(candidate, e, work, batch_times(e, work, most), Room(used_slots(e, work), cache_slots(e, work)), front)
