@@ -74,6 +74,8 @@ class Candidate:
     parallel: Parallel
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
+    draft: str = ""
+    pooled: str = ""
 
     @property
     def gpus(self) -> int:
@@ -92,6 +94,7 @@ class Candidate:
         """All of it in words."""
         limits = [f"at most {self.max_num_seqs} requests at once"] if self.max_num_seqs else []
         limits += [f"{self.max_num_batched_tokens} tokens per step"] if self.max_num_batched_tokens else []
+        limits += [text for text in (self.draft, self.pooled) if text]
         return ", ".join([self.kind.title, self.split, *limits])
 
     def limited(self, *, max_num_seqs: int | None = None, max_num_batched_tokens: int | None = None) -> Candidate:

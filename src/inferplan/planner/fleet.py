@@ -114,3 +114,12 @@ def thresholds_per_s(per_replica_per_s: float, queueing: float, around: int, *, 
     [(3, 234.0), (4, 312.0), (5, 390.0)]
     """
     return [(n, n * per_replica_per_s * queueing) for n in range(max(1, around - before), around + after + 1)]
+
+
+def added(a: Fleet, b: Fleet) -> Fleet:
+    """Two fleets of replicas alike, as one: pools for prefill and for decode, each with its own spares."""
+    chance = None if a.probability is None or b.probability is None else a.probability * b.probability
+    return Fleet(
+        a.gpus_per_replica, a.at_mean + b.at_mean, a.at_peak + b.at_peak, a.replicas + b.replicas, a.units + b.units,
+        a.kept_units + b.kept_units, chance, a.offer,
+    )  # fmt: skip

@@ -14,6 +14,7 @@ from inferplan.planner.cost import Bill, Offer, drawn_w
 from inferplan.planner.demand import Demand
 from inferplan.planner.fleet import Fleet, cheapest_fleet, profile_replicas, replicas_needed, thresholds_per_s
 from inferplan.planner.goal import Goal
+from inferplan.planner.pools import PoolBench, Pools
 from inferplan.planner.proof import Bench, Tried
 from inferplan.planner.replica import Replica
 from inferplan.planner.search import TOO_MANY, UNKNOWN, UNPRICED, Fallen, Option, Search, search
@@ -22,6 +23,7 @@ from inferplan.planner.whatif import Swing, measure_first, swings
 from inferplan.serving.batch_times import Workload
 
 TELL = Callable[[str, int, int], None]
+Proven = tuple[Option, Bench | PoolBench | None]
 MORE = 4  # times as many finalists as asked for are simulated at most
 
 
@@ -59,6 +61,8 @@ class Choice:
         the simulation with what is kept in hand used up: at the planned peak over `queueing`.
     at_peak
         the simulation at the planned peak.
+    pools
+        replicas for prefill and for decode at the peak, where they are apart.
     """
 
     name: str
@@ -73,6 +77,7 @@ class Choice:
     load_mean: float | None = None
     load_peak: float | None = None
     running_peak: float | None = None
+    pools: tuple[int, int] | None = None
 
     @property
     def verdict(self) -> str:
@@ -179,13 +184,13 @@ def _scaled(goal: Goal, demand: Demand, rate_per_s: float) -> tuple[int, ...] | 
     return tuple(int(n) for n in profile_replicas(demand, rate_per_s, goal.safety.queueing))
 
 
-def _proven(found: Search, progress: TELL | None) -> list[tuple[Option, Bench | None]]:
+def _proven(found: Search, progress: TELL | None) -> list[Proven]:
     """Finalists by simulation in their new order, then the rest in closed form.
 
     There are more finalists than asked for where one in closed form would still come before the last of them.
     """
     count = found.goal.proof.finalists
-    tried: list[tuple[Option, Bench | None]] = []
+    tried: list[Proven] = []
     rest = list(found.options)
     while rest and count and len(tried) < MORE * count:
         keys = sorted(found.key(o) for o, _ in tried)
@@ -199,10 +204,12 @@ def _proven(found: Search, progress: TELL | None) -> list[tuple[Option, Bench | 
     return [*tried, *((o, None) for o in rest)]
 
 
-def _simulated(found: Search, option: Option) -> tuple[Option, Bench | None] | None:
+def _simulated(found: Search, option: Option) -> Proven | None:
     """An option with the rate that simulation proves; None, with the reason kept, where it proves none."""
     try:
         bench = Bench.of(option.replica, found.targets, found.goal.proof)
+        if option.pools is not None:
+            return _pooled(found, option, option.pools, bench)
         good, bad = bench.largest_rate_per_s(option.rate_per_s)
     except InferplanError as e:
         found.fallen.append(("not simulated", option.candidate.name, str(e), 0.0))
@@ -220,6 +227,20 @@ def _simulated(found: Search, option: Option) -> tuple[Option, Bench | None] | N
     return replace(option, rate_per_s=good, fleet=fleet), bench
 
 
+def _pooled(found: Search, option: Option, both: Pools, bench: Bench) -> Proven | None:
+    """Pools with as many replicas as simulation asks for; None, with the reason kept, where more and more do not do."""
+    q, peak = found.goal.safety.queueing, found.demand.planned_peak_per_s
+    together = PoolBench(both, bench)
+    counts = [int(replicas_needed(peak, rate, q)) for rate in option.rates_per_s]
+    front, back, last = together.proven(counts[0], counts[1], peak / q)
+    if last.verdict != "meets":
+        found.fallen.append(("misses in simulation", option.candidate.name, f"{last.verdict} with {front} + {back} replicas", 0.0))
+        return None
+    rates = (peak / front / q, peak / back / q)
+    kept = tuple(min(a, b) for a, b in zip(option.rates_per_s, rates, strict=True))
+    return found.divided(option, both, (kept[0], kept[1]), (front, back)), together
+
+
 def _fewer(found: Search, bench: Bench, good: float, bad: float) -> float:
     """The proven rate, raised where one replica fewer is proven too: the last step of the number is decided by its own simulation."""
     q, peak = found.goal.safety.queueing, found.demand.planned_peak_per_s
@@ -231,7 +252,7 @@ def _fewer(found: Search, bench: Bench, good: float, bad: float) -> float:
     return good
 
 
-def _answer(found: Search, proven: list[tuple[Option, Bench | None]]) -> Plan:
+def _answer(found: Search, proven: list[Proven]) -> Plan:
     choices = tuple(_choice(found, option, bench) for option, bench in proven)
     best = proven[0][0]
     moved = swings(found, best)
@@ -244,18 +265,43 @@ def _answer(found: Search, proven: list[tuple[Option, Bench | None]]) -> Plan:
     )  # fmt: skip
 
 
-def _choice(found: Search, option: Option, bench: Bench | None) -> Choice:
+def _choice(found: Search, option: Option, bench: Bench | PoolBench | None) -> Choice:
     """A fleet with its times at the mean and at the peak, its use and its bill."""
     r, fleet, demand = option.replica, option.fleet, found.demand
-    q = found.goal.safety.queueing
     peak, mean = demand.planned_peak_per_s / fleet.at_peak, demand.later_mean_per_s / fleet.replicas
+    tried, simulated = _runs(found, option, bench)
     steady = r.at(np.array([mean, peak]))
-    tried, simulated = (bench.at(peak / q), bench.at(peak)) if bench else (None, None)
     bill = None if fleet.usd_per_h is None else _bill(found.goal, demand, found.work, fleet, r.prefill_share, r, float(steady.busy[0]))
+    times = _latencies(r, found.targets, steady, simulated) if option.pools is None else _pool_latencies(found, option, simulated)
     return Choice(
-        option.candidate.name, r.gpus, option.rate_per_s, fleet, bill, _latencies(r, found.targets, steady, simulated), r, tried, simulated,
-        mean / r.most_per_s, peak / r.most_per_s, float(steady.running[1]),
+        option.candidate.name, r.gpus, option.rate_per_s, fleet, bill, times, r, tried, simulated, mean / r.most_per_s,
+        peak / r.most_per_s, float(steady.running[1]), option.counts if option.pools else None,
     )  # fmt: skip
+
+
+def _runs(found: Search, option: Option, bench: Bench | PoolBench | None) -> tuple[Tried | None, Tried | None]:
+    """The simulations with what is kept in hand used up, and at the planned peak itself."""
+    q, peak, n = found.goal.safety.queueing, found.demand.planned_peak_per_s, option.fleet.at_peak
+    if isinstance(bench, Bench):
+        return bench.at(peak / n / q), bench.at(peak / n)
+    if bench is None:
+        return None, None
+    return bench.at(*option.counts, peak / q), bench.at(*option.counts, peak)
+
+
+def _pool_latencies(found: Search, option: Option, tried: Tried | None) -> tuple[Latency, ...]:
+    """Times of pools: first tokens of the one, the rest of the other."""
+    assert option.pools is not None
+    out = []
+    for i, target in enumerate(found.targets.limits):
+        r = option.pools.prefill if target.metric == "ttft" else option.pools.decode
+        own = option.rates_per_s[0 if target.metric == "ttft" else 1] * found.goal.safety.queueing
+        share = found.demand.later_mean_per_s / found.demand.planned_peak_per_s
+        mean, peak = (float(v) for v in r.value_s(r.at(np.array([own * share, own])), target))
+        known = tried is not None and found.targets.kind == "percentiles"
+        simulated, half = (float(tried.mean[i]), float(tried.half_width[i])) if known and tried else (None, None)
+        out.append(Latency(target, mean, peak, simulated, half))
+    return tuple(out)
 
 
 def _latencies(r: Replica, targets: Targets, steady: Any, tried: Tried | None) -> tuple[Latency, ...]:

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from inferplan.errors import Unsupported
 from inferplan.planner.goal import Proof
 from inferplan.planner.replica import Replica
 from inferplan.planner.targets import Targets
@@ -18,6 +19,7 @@ from inferplan.serving.requests import Requests
 from inferplan.serving.schedule import Schedule, graph_sizes
 from inferplan.serving.served import Served
 from inferplan.serving.simulate import simulate
+from inferplan.serving.speculative import Acceptance
 from inferplan.serving.steps import Steps, table_steps
 
 Verdict = Literal["meets", "misses", "undecided"]
@@ -88,12 +90,18 @@ class Bench:
     @classmethod
     def of(cls, replica: Replica, targets: Targets, proof: Proof) -> Bench:
         """For a replica; raises DoesNotFit or Unsupported where its engine is not simulated."""
-        e, work = replica.estimate, replica.work
+        e, work, draft = replica.estimate, replica.work, replica.draft
+        if draft and work.hit_rate:
+            raise Unsupported("drafts are not simulated with a prefix cache")
         schedule = Schedule.of(e.capacity)
-        schedule = schedule.but(max_num_seqs=min(schedule.max_num_seqs, replica.times.most), prefix_caching=True if work.hit_rate else None)
+        schedule = schedule.but(
+            max_num_seqs=min(schedule.max_num_seqs, replica.times.most), prefix_caching=True if work.hit_rate else None,
+            draft_tokens=draft.tokens if draft else None,
+        )  # fmt: skip
         steps = table_steps(
             e.model, e.hardware, e.precision, e.setting, most_decodes=schedule.slots, most_context=work.input.longest + work.output.longest,
-            most_tokens=min(schedule.max_num_batched_tokens, 2**20), graphs=graph_sizes(e.capacity),
+            most_tokens=min(schedule.max_num_batched_tokens, 2**20), graphs=graph_sizes(e.capacity), draft=draft.tokens if draft else 0,
+            beside_s=draft.beside_s if draft else 0.0,
         )  # fmt: skip
         return cls(replica, targets, proof, schedule, steps)
 
@@ -130,10 +138,13 @@ class Bench:
     def _run(self, rate_per_s: float, seed: int) -> tuple[NDArray[np.float64], float]:
         """The limits in one run: of requests that arrive after the replica has filled and long before arrivals end."""
         requests, kept = self.requests(rate_per_s, seed)
-        served = simulate(requests, self.steps, self.schedule, seed=seed)
-        return self._read(served, kept)
+        draft = self.replica.draft
+        kept_guesses = Acceptance(draft.tokens, draft.accept) if draft else None
+        served = simulate(requests, self.steps, self.schedule, seed=seed, acceptance=kept_guesses)
+        return self.read(served, kept)
 
-    def _read(self, served: Served, kept: NDArray[np.bool_]) -> tuple[NDArray[np.float64], float]:
+    def read(self, served: Served, kept: NDArray[np.bool_]) -> tuple[NDArray[np.float64], float]:
+        """The limits over the requests `kept` of a run, front end included, and the share of them that keeps all."""
         if served.partial:
             raise KeyboardInterrupt
         e = self.replica.estimate

@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from inferplan.deployment import Estimate, estimate
 from inferplan.errors import DoesNotFit
 from inferplan.planner.candidate import Candidate
+from inferplan.planner.goal import Draft
 from inferplan.planner.targets import Target, Targets
 from inferplan.serving.batch_times import BatchTimes, Workload, batch_times, cache_slots, slots, used_slots
 from inferplan.serving.continuous import Continuous, Room, open_loop
+from inferplan.speculation.acceptance import of_rates
+from inferplan.speculation.answer import speculate
+from inferplan.speculation.drafts import draft_named
 
 POINTS, ROUNDS = 12, 3  # rates looked at in one call, and calls: the rate is found to a thousandth of the most that can be served
+DRAFTED = 16  # batches at which rounds are looked at
 IDLE = 1e-6  # load at which a replica counts as idle
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """Drafts of a replica: who, how many tokens, with what chance each is kept, and what a round takes beside its verify.
+
+    beside_s
+        at a batch of half the places; it grows little with the batch.
+    """
+
+    name: str
+    tokens: int
+    accept: float
+    beside_s: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +51,7 @@ class Replica:
     times: BatchTimes
     room: Room
     front_s: float
-    known: dict[Any, Any] = field(default_factory=dict, repr=False)
+    draft: Drafting | None = None
 
     @property
     def gpus(self) -> int:
@@ -107,19 +124,14 @@ class Replica:
             t, decode_s=t.decode_s[:n], prompts_s=t.prompts_s[:, :n], passes=t.passes[:, :n], filled=filled[:n] if filled.ndim else t.filled
         )
         chosen = self.candidate.limited(max_num_seqs=n, max_num_batched_tokens=self.candidate.max_num_batched_tokens)
-        return replace(self, candidate=chosen, times=cut, known={})
+        return replace(self, candidate=chosen, times=cut)
 
     def slower(self, prompts: float, gaps: float) -> Replica:
         """The same where prefills take `prompts` times and decode steps `gaps` times as long."""
         t = self.times
         return replace(
-            self, times=replace(t, decode_s=t.decode_s * gaps, prompts_s=t.prompts_s * prompts), front_s=self.front_s * prompts, known={}
+            self, times=replace(t, decode_s=t.decode_s * gaps, prompts_s=t.prompts_s * prompts), front_s=self.front_s * prompts
         )
-
-    @cached_property
-    def batch_at_most(self) -> int:
-        """Requests that run at once at most."""
-        return self.times.most
 
 
 def replica(candidate: Candidate, work: Workload, *, utilization: float | None = None) -> Replica:
@@ -138,3 +150,28 @@ def replica(candidate: Candidate, work: Workload, *, utilization: float | None =
         raise DoesNotFit("the cache has no room for one request of the longest length")
     front = float(np.asarray(kind.efficiency.front_end_s(kind.engine.name, len(kind.model.order), work.input.mean * (1 - work.hit_rate))))
     return Replica(candidate, e, work, batch_times(e, work, most), Room(used_slots(e, work), cache_slots(e, work)), front)
+
+
+def drafted(found: Replica, asked: Draft) -> Replica:
+    """The same replica with drafts: rounds in place of steps, their memory taken off; raises the errors of what does not run.
+
+    A round's time is shared out over the tokens that it yields, so that gaps are means over rounds.
+    """
+    e, work = found.estimate, found.work
+    with_draft = speculate(
+        e, draft_named(e.model, e.precision, asked.name), of_rates([asked.accept]), draft_tokens=asked.tokens
+    )  # fmt: skip
+    held = replace(e, capacity=with_draft.held)
+    most = slots(held, work, found.candidate.max_num_seqs) if bool(with_draft.held.fits) else 0
+    if most < 1:
+        raise DoesNotFit("the cache has no room for one request beside the draft")
+    most = min(most, found.times.most)
+    sizes = np.unique(np.geomspace(1, most, DRAFTED).round())
+    rounds = with_draft.at(sizes, asked.tokens)
+    beside = np.broadcast_to(np.asarray(rounds.draft_s + rounds.overhead_s, dtype=float), sizes.shape)
+    own = found.capped(most).times
+    gaps = np.interp(np.arange(1, most + 1), sizes, np.broadcast_to(np.asarray(rounds.tpot_s, dtype=float), sizes.shape))
+    drafting = Drafting(asked.name, asked.tokens, asked.accept, float(np.interp(most / 2, sizes, beside)))
+    chosen = replace(found.candidate, draft=f"{asked.name}, {asked.tokens} drafts of which {100 * asked.accept:g} % are kept")
+    room = Room(used_slots(held, work), cache_slots(held, work))
+    return replace(found, candidate=chosen, estimate=held, times=replace(own, decode_s=gaps), room=room, draft=drafting)

@@ -14,9 +14,10 @@ from inferplan.errors import InferplanError
 from inferplan.planner.candidate import Candidate, Kind, kinds
 from inferplan.planner.cost import Offer, drawn_w, listed_offers, listed_purchase_usd, owned_usd_per_h
 from inferplan.planner.demand import Demand
-from inferplan.planner.fleet import Fleet, cheapest_fleet
-from inferplan.planner.goal import Goal
-from inferplan.planner.replica import Replica, replica
+from inferplan.planner.fleet import Fleet, added, cheapest_fleet
+from inferplan.planner.goal import Draft, Goal
+from inferplan.planner.pools import Pools, pools
+from inferplan.planner.replica import Replica, drafted, replica
 from inferplan.planner.screening import NO_ROOM, Screened, screened, why
 from inferplan.planner.targets import Targets
 from inferplan.serving.batch_times import Workload
@@ -34,11 +35,17 @@ class Option:
 
     rate_per_s
         the largest rate at which it keeps the limits: in closed form, or by simulation where it was tried.
+    pools, rates_per_s, counts
+        where prefill and decode have replicas of their own: what one of each takes, and how many of each there are at the peak;
+        `rate_per_s` is then that of both over their number.
     """
 
     replica: Replica
     rate_per_s: float
     fleet: Fleet
+    pools: Pools | None = None
+    rates_per_s: tuple[float, float] = (0.0, 0.0)
+    counts: tuple[int, int] = (0, 0)
 
     @property
     def candidate(self) -> Candidate:
@@ -254,10 +261,54 @@ class Search:
                 found.append(replica(c.limited(max_num_batched_tokens=tokens), self.work, utilization=s.utilization))
             except InferplanError:
                 continue
+        if s.draft is not None:
+            found += self._drafted(option.replica, s.draft)
         most = option.replica.times.most
         caps = s.max_num_seqs or self._caps(option.replica)
         found += [r.capped(cap) for r in (option.replica, *found) for cap in caps if cap < most]
         return found
+
+    def divide(self, count: int) -> None:
+        """The best candidates once more, in pools for prefill and for decode; kept beside the others where they are not dearer than all."""
+        worst = max((self.key(o) for o in self.options), default=float("inf"))
+        for i, option in enumerate(list(self.options[:count])):
+            self.tell("pools", i, count)
+            name = f"{option.candidate.name}, in pools"
+            if option.replica.draft is not None:
+                continue
+            try:
+                both = pools(option.replica, self.goal.search)
+            except InferplanError as e:
+                self.fallen.append((UNKNOWN, name, str(e), 0.0))
+                continue
+            rates = both.prefill_rate_per_s(self.targets), both.decode_rate_per_s(self.targets)
+            if min(rates) <= 0:
+                self.fallen.append(("misses in pools even idle", name, "a limit is missed by an idle pool", 0.0))
+                continue
+            divided = self.divided(option, both, rates)
+            if self.key(divided) <= worst:
+                self.options.append(divided)
+            else:
+                reason = f"takes {divided.fleet.gpus:,} devices, together {option.fleet.gpus:,}"
+                self.fallen.append((DEARER, name, reason, self.key(divided)))
+        self.options.sort(key=lambda o: (self.key(o), o.fleet.gpus, o.candidate.name))
+
+    def divided(self, option: Option, both: Pools, rates: tuple[float, float], at_peak: tuple[int, int] | None = None) -> Option:
+        """An option in pools whose replicas take `rates` each; `at_peak` says their numbers at the peak otherwise."""
+        kind, n = option.candidate.kind, at_peak or (None, None)
+        front, back = (self.market.fleet(kind, r, both.decode.gpus, at_peak=k) for r, k in zip(rates, n, strict=True))
+        named = f"{front.at_peak} for prefill and {back.at_peak} for decode"
+        chosen = replace(option.candidate, pooled=named)
+        rate = 1 / (1 / rates[0] + 1 / rates[1])
+        return Option(replace(option.replica, candidate=chosen), rate, added(front, back), both, rates, (front.at_peak, back.at_peak))
+
+    def _drafted(self, found: Replica, asked: Draft) -> list[Replica]:
+        """The same with drafts, nothing where they do not run."""
+        try:
+            return [drafted(found, asked)]
+        except InferplanError as e:
+            self.fallen.append((UNKNOWN, f"{found.candidate.name}, {asked.name}", str(e), 0.0))
+            return []
 
     def _caps(self, found: Replica) -> list[int]:
         """Batches whose mean gap just keeps the limit, and somewhat fewer."""
@@ -299,11 +350,14 @@ def search(
     found.screen()
     found.branch()
     found.tune(tune)
+    if goal.search.disaggregated:
+        found.divide(tune)
     return found
 
 
 def again(found: Search, demand: Demand) -> list[Option]:
     """The same options for another demand, in their new order: what they take does not change, only how many there must be."""
     market = Market(found.goal, demand)
-    options = [replace(o, fleet=market.fleet(o.candidate.kind, o.rate_per_s, o.replica.gpus)) for o in found.options]
+    whole = [o for o in found.options if o.pools is None]
+    options = [replace(o, fleet=market.fleet(o.candidate.kind, o.rate_per_s, o.replica.gpus)) for o in whole]
     return sorted(options, key=lambda o: market.key(o.candidate.kind, o.fleet))

@@ -8,13 +8,14 @@ import numpy as np
 
 from inferplan.errors import InferplanError
 from inferplan.planner.fleet import Fleet
-from inferplan.planner.replica import replica
+from inferplan.planner.goal import Draft
+from inferplan.planner.replica import Replica, drafted, replica
 from inferplan.planner.search import Market, Option, Search, again
 from inferplan.planner.trust import trust
 from inferplan.serving.batch_times import Workload
 from inferplan.serving.lengths import Lengths
 
-MORE_TRAFFIC, LESS_PRICE, LONGER, HIGHER_PEAK = 1.5, 0.7, 1.2, 1.5
+MORE_TRAFFIC, LESS_PRICE, LONGER, HIGHER_PEAK, LESS_KEPT = 1.5, 0.7, 1.2, 1.5, 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Swing:
     """One change of an input and the fleet that the best choice needs then; `fleet` None: none would do.
 
     input
-        `traffic`, `peak`, `price`, `times`, `output`, `input` or `hits`.
+        `traffic`, `peak`, `price`, `times`, `output`, `input`, `hits` of the prefix cache or `accept`, the share of drafts that is kept.
     uncertain
         whether the input is something that can be measured rather than decided.
     best
@@ -43,7 +44,8 @@ def swings(found: Search, best: Option) -> list[Swing]:
     low, high = _times(found, best)
     return [
         _traffic(found, best, MORE_TRAFFIC), _traffic(found, best, 1 / MORE_TRAFFIC), _peak(found, best), *_prices(found, best), high, low,
-        *(s for s in (_lengths(found, best, "output"), _lengths(found, best, "input"), _hits(found, best)) if s is not None),
+        _lengths(found, best, "output"), _lengths(found, best, "input"),
+        *(s for s in (_hits(found, best), _accepted(found, best)) if s is not None),
     ]  # fmt: skip
 
 
@@ -97,7 +99,7 @@ def _fleet(found: Search, best: Option, closed_per_s: float) -> Fleet | None:
     return found.market.fleet(best.candidate.kind, rate, best.replica.gpus)
 
 
-def _lengths(found: Search, best: Option, which: str) -> Swing | None:
+def _lengths(found: Search, best: Option, which: str) -> Swing:
     law: Lengths = getattr(found.work, which)
     longer = Lengths.of(np.maximum(np.round(law.values * LONGER), 1), law.probabilities, f"{law.text} x {LONGER:g}")
     inputs, outputs = (longer, found.work.output) if which == "input" else (found.work.input, longer)
@@ -111,12 +113,29 @@ def _hits(found: Search, best: Option) -> Swing | None:
 
 
 def _other_work(found: Search, best: Option, name: str, factor: float, work: Workload) -> Swing:
-    c = best.candidate
     try:
-        changed = replica(c, work, utilization=found.goal.search.utilization)
+        changed = _rebuilt(found, best, work, found.goal.search.draft)
     except InferplanError:
         return _swing(name, factor, None, uncertain=True)
     return _swing(name, factor, _fleet(found, best, changed.largest_rate_per_s(found.targets)), uncertain=True)
+
+
+def _rebuilt(found: Search, best: Option, work: Workload, draft: Draft | None) -> Replica:
+    """The same replica, drafts and limits included, for other requests."""
+    changed = replica(replace(best.candidate, draft="", pooled="", max_num_seqs=None), work, utilization=found.goal.search.utilization)
+    if best.replica.draft is not None and draft is not None:
+        changed = drafted(changed, draft)
+    return changed.capped(best.candidate.max_num_seqs) if best.candidate.max_num_seqs else changed
+
+
+def _accepted(found: Search, best: Option) -> Swing | None:
+    """Drafts kept less often."""
+    asked = found.goal.search.draft
+    if best.replica.draft is None or asked is None:
+        return None
+    fewer = asked.model_copy(update={"accept": asked.accept * LESS_KEPT})
+    changed = _rebuilt(found, best, found.work, fewer)
+    return _swing("accept", LESS_KEPT, _fleet(found, best, changed.largest_rate_per_s(found.targets)), uncertain=True)
 
 
 def measure_first(found: list[Swing], usd_per_h: float | None, gpus: int) -> Swing | None:

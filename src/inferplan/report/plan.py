@@ -21,7 +21,7 @@ SCHEMA = "inferplan/plan/1"
 SHOWN = 8
 INPUTS = {
     "traffic": "traffic", "peak": "peak over the mean", "price": "price", "times": "step times", "output": "output lengths",
-    "input": "prompt lengths", "hits": "hits of the prefix cache",
+    "input": "prompt lengths", "hits": "hits of the prefix cache", "accept": "drafts kept",
 }  # fmt: skip
 
 
@@ -54,12 +54,34 @@ def sentence(p: Plan) -> str:
         what = (
             f"Run {many}{kept} of {kind.kind.model.title} in {kind.kind.precision.name} on {held} each: "
             f"{f.gpus:,} x {kind.kind.hardware.title}"
-        )
+        ) + _beside(c)
     if c.bill is None or f.offer is None:
         return f"{what}."
     billed = f" (billed as {f.billed_gpus:,})" if f.billed_gpus != f.gpus else ""
     blended = usd(c.bill.usd_per_million_blended_tokens)
     return f"{what}{billed}, {f.offer.name}: {usd(c.bill.usd_per_month)} a month, {blended} per million tokens at the mean load."
+
+
+def _beside(c: Choice) -> str:
+    """Drafts, pools and limits of a choice in words."""
+    found = []
+    if c.replica is not None and c.replica.draft is not None:
+        d = c.replica.draft
+        found.append(f"with {d.name} drafts of {d.tokens} tokens")
+    if c.replica is not None and c.replica.candidate.max_num_seqs:
+        found.append(f"at most {c.replica.candidate.max_num_seqs:,} requests at once on each")
+    if c.pools is not None:
+        found.append(f"{c.pools[0]:,} for prefill and {c.pools[1]:,} for decode at the peak")
+    return f", {', '.join(found)}" if found else ""
+
+
+def _ways(c: Choice) -> str:
+    """The split of a choice, with drafts and pools, for a table."""
+    assert c.replica is not None
+    parts = [c.replica.candidate.split]
+    parts += [c.replica.draft.name] if c.replica.draft is not None else []
+    parts += [f"{c.pools[0]}+{c.pools[1]} pools"] if c.pools is not None else []
+    return ", ".join(parts)
 
 
 def headline(p: Plan) -> str:
@@ -118,7 +140,7 @@ def _show_choices(p: Plan, out: Console) -> None:
         k = c.replica.candidate
         f, b = c.fleet, c.bill
         money = [usd(b.usd_per_month), usd(b.usd_per_million_blended_tokens)] if b else ["", ""]
-        rows.append([k.kind.hardware.name, k.kind.precision.name, k.split, f"{f.gpus:,}", f"{f.at_mean}/{f.at_peak}/{f.replicas}", *money,
+        rows.append([k.kind.hardware.name, k.kind.precision.name, _ways(c), f"{f.gpus:,}", f"{f.at_mean}/{f.at_peak}/{f.replicas}", *money,
                      share(c.load_mean), share(c.load_peak), c.verdict])  # fmt: skip
     head = ["Part", "weights", "split", "devices", "replicas", "a month", "per M", "load", "peak", "verdict"]
     out.print("\nChoices: replicas at the mean / at the peak / with spares; money at the mean load")
@@ -224,6 +246,8 @@ def _show_fallen(p: Plan, out: Console) -> None:
 def _assumptions(p: Plan) -> list[str]:
     c, lines = p.best, []
     if c.replica is not None:
+        if c.replica.draft is not None:
+            lines.append(f"{100 * c.replica.draft.accept:g} % of drafts are kept: as given, not known here.")
         lines.append(f"Step times may be off by {trust(c.replica.estimate).text}; a replica gets Poisson arrivals of its own.")
     o = c.fleet.offer
     if o is not None:
