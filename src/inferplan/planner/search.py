@@ -26,7 +26,9 @@ from inferplan.specs.hardware import Accelerator
 KEPT = 5  # candidates that are known in full at the end, beside the best of other parts
 OTHERS, NEAR = 6, 2.5  # parts beyond those that are looked at in full as well, where they can cost at most so many times the best
 LOOKED = 400
+GAIN = 1.02  # by which other limits or drafts must raise what a replica takes to be chosen
 DEARER, TOO_MANY, UNPRICED, UNKNOWN = "dearer", "more devices than allowed", "no price listed", "not modelled"
+NO_GAIN = "other limits or drafts: no gain"
 
 
 @dataclass(frozen=True)
@@ -245,7 +247,7 @@ class Search:
         return f"costs at least {bound:,.4g} {unit}, the best {best:,.4g}" if unit == "USD/h" else f"takes at least {bound:,.4g} {unit}"
 
     def tune(self, count: int) -> None:
-        """Other limits for the best: fewer requests at once, other tokens per step; kept where the fleet gets cheaper."""
+        """Other limits for the best: fewer requests at once, other tokens per step, drafts; kept where a replica takes more."""
         for i, option in enumerate(self.options[:count]):
             self.tell("tuning", i, count)
             for changed in self._variants(option):
@@ -320,10 +322,12 @@ class Search:
 
     def _better(self, option: Option, changed: Replica) -> Option | None:
         rate = changed.largest_rate_per_s(self.targets)
-        if rate <= option.rate_per_s * 1.005:
-            return None
-        fleet = self.market.fleet(changed.candidate.kind, rate, changed.gpus)
-        return Option(changed, rate, fleet) if self.market.key(changed.candidate.kind, fleet) < self.key(option) else None
+        fleet = self.market.fleet(changed.candidate.kind, max(rate, option.rate_per_s / 1000), changed.gpus)
+        if rate > GAIN * option.rate_per_s and self.market.key(changed.candidate.kind, fleet) <= self.key(option):
+            return Option(changed, rate, fleet)
+        reason = f"a replica takes {rate:.3g} requests/s so, {option.rate_per_s:.3g} otherwise"
+        self.fallen.append((NO_GAIN, changed.candidate.name, reason, -rate))
+        return None
 
     def reasons(self) -> list[Fallen]:
         """Why the others fell out, by reason, with the nearest of each."""
