@@ -32,7 +32,7 @@ class Book:
             return found
 
         def refer(match: re.Match[str]) -> str:
-            return f"ref({match[1] or sheet!r}, {match[2] + match[3]!r})" if match[1] is None else f"ref({match[1]!r}, {match[2] + match[3]!r})"
+            return f"ref({match[1] or sheet!r}, {match[2] + match[3]!r})"
 
         text = CELL.sub(refer, found[1:]).replace("^", "**")
         text = re.sub(r"(?<![<>=])=(?!=)", "==", text).replace("IF(", "when(")
@@ -99,7 +99,9 @@ def test_every_formula_can_be_evaluated():
 
 
 def test_texts_of_the_user_become_no_formulas():
-    assert [harmless(t) for t in ("=1", "+1", "-1", "@x", "\tx", " =1", "x=1", -1)] == ["'=1", "'+1", "'-1", "'@x", "'\tx", "' =1", "x=1", -1]
+    risky = ("=1", "+1", "-1", "@x", "\tx", " =1")
+    assert [harmless(t) for t in risky] == [f"'{t}" for t in risky]
+    assert [harmless(t) for t in ("x=1", -1)] == ["x=1", -1]
     found = plan({"traffic": {"rate_per_s": 1.0}, "measured": {"rate_per_s": 1.0, "source": "=HYPERLINK(1)\n|x"}})
     cells = [c for sheet in Book(plan_workbook(found)).book for row in sheet.iter_rows() for c in row]
     assert not any(isinstance(c.value, str) and c.value.startswith("=") and "HYPERLINK" in c.value for c in cells)

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from inferplan.engine.grid import chunks, grid
     from inferplan.engine.segment import Segment
     from inferplan.engine.step import Step, decode, prefill, step
-    from inferplan.errors import DoesNotFit, InferplanError, NotFound, SpecError, Unsupported
+    from inferplan.errors import DoesNotFit, InferplanError, NoFeasiblePlan, NotFound, SpecError, Unsupported
     from inferplan.memory.fit import Fit, fit
     from inferplan.memory.weights import weight_bytes, weight_bytes_by_part
     from inferplan.names import hardware, model, precision
     from inferplan.ops.moe import distinct_experts
+    from inferplan.planner.goal import Goal
+    from inferplan.planner.plan import Plan, plan
     from inferplan.report.notebook import Estimate, estimate
     from inferplan.serving.batch_times import Workload
     from inferplan.serving.continuous import continuous
@@ -47,11 +49,13 @@ _PLACES = {
     "engine.grid": ("chunks", "grid"),
     "engine.segment": ("Segment",),
     "engine.step": ("Step", "decode", "prefill", "step"),
-    "errors": ("DoesNotFit", "InferplanError", "NotFound", "SpecError", "Unsupported"),
+    "errors": ("DoesNotFit", "InferplanError", "NoFeasiblePlan", "NotFound", "SpecError", "Unsupported"),
     "memory.fit": ("Fit", "fit"),
     "memory.weights": ("weight_bytes", "weight_bytes_by_part"),
     "names": ("hardware", "model", "precision"),
     "ops.moe": ("distinct_experts",),
+    "planner.goal": ("Goal",),
+    "planner.plan": ("Plan", "plan"),
     "report.notebook": ("Estimate", "estimate"),
     "serving.batch_times": ("Workload",),
     "serving.continuous": ("continuous",),
@@ -76,11 +80,14 @@ __all__ = [
     "DoesNotFit",
     "Estimate",
     "Fit",
+    "Goal",
     "InferplanError",
     "Lengths",
     "LinearSteps",
     "Model",
+    "NoFeasiblePlan",
     "NotFound",
+    "Plan",
     "Precision",
     "Requests",
     "Schedule",
@@ -103,6 +110,7 @@ __all__ = [
     "kv_bytes_per_token",
     "kv_bytes_per_token_unbounded",
     "model",
+    "plan",
     "precision",
     "prefill",
     "read_trace",

@@ -22,7 +22,9 @@ from inferplan.specs.quantity import refusal
 Positive = Annotated[float, Field(gt=0, le=1e12)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1, le=10**6)]
-Words = list[Annotated[str, Field(min_length=1, max_length=4096)]]
+Counts = Annotated[list[Count], Field(min_length=1)]
+Word = Annotated[str, Field(min_length=1, max_length=4096)]
+Words = Annotated[list[Word], Field(min_length=1)]
 MAX_RATE = 1e9
 
 
@@ -168,13 +170,13 @@ class Search(Record):
     engine_version: str | None = None
     efficiency: str = "default"
     network: str | None = None
-    tp: list[Count] | None = None
-    pp: list[Count] = [1]
-    dp: list[Count] | None = None
-    ep: list[Count] | None = None
+    tp: Counts | None = None
+    pp: Counts = [1]
+    dp: Counts | None = None
+    ep: Counts | None = None
     max_replica_gpus: Annotated[int, Field(ge=1, le=1024)] = 8
-    max_num_seqs: list[Count] | None = None
-    max_num_batched_tokens: list[Count] | None = None
+    max_num_seqs: Counts | None = None
+    max_num_batched_tokens: Counts | None = None
     max_gpus: Count | None = None
     utilization: Annotated[float, Field(gt=0, le=1)] | None = None
     disaggregated: bool = False
@@ -207,7 +209,7 @@ class Money(Record):
     """
 
     kinds: Words = ["on-demand"]
-    providers: Words = []
+    providers: list[Word] = []
     prices: dict[str, Positive] = {}
     node_gpus: Count = 1
     owned: dict[str, Owned] = {}

@@ -255,7 +255,8 @@ def _fewer(found: Search, bench: Bench, good: float, bad: float) -> float:
 def _answer(found: Search, proven: list[Proven]) -> Plan:
     choices = tuple(_choice(found, option, bench) for option, bench in proven)
     best = proven[0][0]
-    moved = swings(found, best)
+    tried = [option for option, bench in proven if bench is not None]
+    moved = swings(found, best, tried or [option for option, _ in proven])
     q = found.goal.safety.queueing
     return Plan(
         found.goal, found.demand, found.work, found.targets, choices, tuple(found.reasons()),
@@ -331,12 +332,12 @@ def smallest_change(found: Search) -> str:
     idle = [m for g, members in groups.items() if g.startswith("misses") for m in members if m[2] > 0]
     if TOO_MANY in groups:
         name, _, need = min(groups[TOO_MANY], key=lambda m: m[2])
-        told.append(f"the smallest fleet, {name}, needs {need:,.0f} devices (--max-gpus {need:.0f})")
+        told.append(f"the smallest fleet, {name}, needs at least {need:,.0f} devices (--max-gpus {need:.0f})")
     elif idle:
         name, reason, size = min(idle, key=lambda m: m[2])
         told.append(f"no number of replicas mends it: {name}: {reason}; a limit {size:.3g} times as long would do, or a faster split")
     else:
-        first = next(iter(found.reasons()), None)
+        first = next((f for f in found.reasons() if f.group.startswith("misses")), next(iter(found.reasons()), None))
         if first is not None:
             told.append(f"{first.group}: {first.example}: {first.reason}")
         told.append("more devices per replica (--max-replica-gpus), narrower weights or shorter requests would help")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Literal
 
@@ -20,7 +20,7 @@ from inferplan.serving.schedule import Schedule, graph_sizes
 from inferplan.serving.served import Served
 from inferplan.serving.simulate import simulate
 from inferplan.serving.speculative import Acceptance
-from inferplan.serving.steps import Steps, table_steps
+from inferplan.serving.steps import Steps, TableSteps, table_steps
 
 Verdict = Literal["meets", "misses", "undecided"]
 MOST_TRIES, CLOSE, UP, DOWN = 14, 1.02, 1.06, 0.9
@@ -84,7 +84,7 @@ class Bench:
     targets: Targets
     proof: Proof
     schedule: Schedule
-    steps: Steps
+    steps: TableSteps
     tried: dict[float, Tried] = field(default_factory=dict)
 
     @classmethod
@@ -100,8 +100,8 @@ class Bench:
         )  # fmt: skip
         steps = table_steps(
             e.model, e.hardware, e.precision, e.setting, most_decodes=schedule.slots, most_context=work.input.longest + work.output.longest,
-            most_tokens=min(schedule.max_num_batched_tokens, 2**20), graphs=graph_sizes(e.capacity), draft=draft.tokens if draft else 0,
-            beside_s=draft.beside_s if draft else 0.0,
+            most_tokens=min(schedule.max_num_batched_tokens, 2**20), graphs=graph_sizes(e.capacity),
+            draft=draft.tokens if draft else 0,
         )  # fmt: skip
         return cls(replica, targets, proof, schedule, steps)
 
@@ -140,8 +140,15 @@ class Bench:
         requests, kept = self.requests(rate_per_s, seed)
         draft = self.replica.draft
         kept_guesses = Acceptance(draft.tokens, draft.accept) if draft else None
-        served = simulate(requests, self.steps, self.schedule, seed=seed, acceptance=kept_guesses)
+        served = simulate(requests, self._steps(rate_per_s), self.schedule, seed=seed, acceptance=kept_guesses)
         return self.read(served, kept)
+
+    def _steps(self, rate_per_s: float) -> Steps:
+        """Step times at a rate: drafts take what they take at the batch that runs in the mean."""
+        if self.replica.draft is None:
+            return self.steps
+        running = self.replica.at(rate_per_s).running
+        return replace(self.steps, beside_s=self.replica.draft.beside_s(max(1.0, float(running))), known={})
 
     def read(self, served: Served, kept: NDArray[np.bool_]) -> tuple[NDArray[np.float64], float]:
         """The limits over the requests `kept` of a run, front end included, and the share of them that keeps all."""

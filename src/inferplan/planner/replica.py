@@ -18,23 +18,28 @@ from inferplan.speculation.acceptance import of_rates
 from inferplan.speculation.answer import speculate
 from inferplan.speculation.drafts import draft_named
 
-POINTS, ROUNDS = 12, 3  # rates looked at in one call, and calls: the rate is found to a thousandth of the most that can be served
+POINTS, CLOSE = 12, 0.002  # rates looked at in one call, and the width at which the largest is found, as a share of it
 DRAFTED = 16  # batches at which rounds are looked at
 IDLE = 1e-6  # load at which a replica counts as idle
 
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """Drafts of a replica: who, how many tokens, with what chance each is kept, and what a round takes beside its verify.
+    """Drafts of a replica: who, how many tokens, with what chance each is kept.
 
-    beside_s
-        at a batch of half the places; it grows little with the batch.
+    sizes, beside_each_s
+        batches, and what a round of each takes beside its verify: drafts, and what engine and host add to them.
     """
 
     name: str
     tokens: int
     accept: float
-    beside_s: float
+    sizes: tuple[float, ...]
+    beside_each_s: tuple[float, ...]
+
+    def beside_s(self, batch: float) -> float:
+        """What a round of a batch takes beside its verify."""
+        return float(np.interp(batch, self.sizes, self.beside_each_s))
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,23 +102,26 @@ class Replica:
 
         In the reading by share each time must keep its limit by itself, which is necessary and not enough: simulation decides.
         """
-        low, high = 0.0, self.most_per_s
-        for _ in range(ROUNDS):
-            rates = low + (high - low) * np.arange(1, POINTS + 1) / (POINTS + 1 if low or high < self.most_per_s else POINTS)
-            good = self._kept(rates, targets)
-            first_bad = int(np.argmin(good)) if not good.all() else rates.size
-            low, high = (float(rates[first_bad - 1]) if first_bad else low), (float(rates[first_bad]) if first_bad < rates.size else high)
+        most = self.most_per_s
+        for target in sorted(targets.limits, key=lambda t: ("tpot", "ttft", "e2e").index(t.metric)):
+            most = self._largest(target, most) if most > 0 else 0.0
+        return most
+
+    def _largest(self, target: Target, most: float) -> float:
+        """The largest rate up to `most` at which one limit is kept: many rates at once where that is cheap, else one after the other."""
+        if self._kept(np.array([most]), target).all():
+            return most
+        points = POINTS if target.metric == "tpot" else 1
+        low, high = 0.0, most
+        while high - low > CLOSE * high and high > IDLE * most:
+            rates = low + (high - low) * np.arange(1, points + 1) / (points + 1)
+            good = self._kept(rates, target)
+            first_bad = int(np.argmin(good)) if not good.all() else points
+            low, high = float(rates[first_bad - 1]) if first_bad else low, float(rates[first_bad]) if first_bad < points else high
         return low
 
-    def _kept(self, rates: np.ndarray, targets: Targets) -> np.ndarray:
-        """Where all limits are kept, the quick ones first, so that slow ones are asked for fewer rates."""
-        good = np.ones(rates.shape, dtype=bool)
-        for target in sorted(targets.limits, key=lambda t: ("tpot", "ttft", "e2e").index(t.metric)):
-            if good.any():
-                found = self.at(rates[good])
-                good[good] = self.value_s(found, target) <= target.limit_s
-                good &= np.cumprod(good).astype(bool)
-        return good
+    def _kept(self, rates: np.ndarray, target: Target) -> np.ndarray:
+        return np.asarray(self.value_s(self.at(rates), target) <= target.limit_s)
 
     def capped(self, max_num_seqs: int) -> Replica:
         """The same with at most so many requests at once."""
@@ -171,7 +179,7 @@ def drafted(found: Replica, asked: Draft) -> Replica:
     beside = np.broadcast_to(np.asarray(rounds.draft_s + rounds.overhead_s, dtype=float), sizes.shape)
     own = found.capped(most).times
     gaps = np.interp(np.arange(1, most + 1), sizes, np.broadcast_to(np.asarray(rounds.tpot_s, dtype=float), sizes.shape))
-    drafting = Drafting(asked.name, asked.tokens, asked.accept, float(np.interp(most / 2, sizes, beside)))
+    drafting = Drafting(asked.name, asked.tokens, asked.accept, tuple(sizes.tolist()), tuple(beside.tolist()))
     chosen = replace(found.candidate, draft=f"{asked.name}, {asked.tokens} drafts of which {100 * asked.accept:g} % are kept")
     room = Room(used_slots(held, work), cache_slots(held, work))
     return replace(found, candidate=chosen, estimate=held, times=replace(own, decode_s=gaps), room=room, draft=drafting)

@@ -358,10 +358,3 @@ def search(
         found.divide(tune)
     return found
 
-
-def again(found: Search, demand: Demand) -> list[Option]:
-    """The same options for another demand, in their new order: what they take does not change, only how many there must be."""
-    market = Market(found.goal, demand)
-    whole = [o for o in found.options if o.pools is None]
-    options = [replace(o, fleet=market.fleet(o.candidate.kind, o.rate_per_s, o.replica.gpus)) for o in whole]
-    return sorted(options, key=lambda o: market.key(o.candidate.kind, o.fleet))

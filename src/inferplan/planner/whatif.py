@@ -10,7 +10,7 @@ from inferplan.errors import InferplanError
 from inferplan.planner.fleet import Fleet
 from inferplan.planner.goal import Draft
 from inferplan.planner.replica import Replica, drafted, replica
-from inferplan.planner.search import Market, Option, Search, again
+from inferplan.planner.search import Market, Option, Search
 from inferplan.planner.trust import trust
 from inferplan.serving.batch_times import Workload
 from inferplan.serving.lengths import Lengths
@@ -39,11 +39,15 @@ class Swing:
     basis: str = ""
 
 
-def swings(found: Search, best: Option) -> list[Swing]:
-    """Changes one at a time: traffic, its peak, prices, times at either end of their band, lengths, hits of the prefix cache."""
+def swings(found: Search, best: Option, others: list[Option]) -> list[Swing]:
+    """Changes one at a time: traffic, its peak, prices, times at either end of their band, lengths, hits of the prefix cache.
+
+    `others`, the best among them, are as well known as the best: only with those can it be compared.
+    """
     low, high = _times(found, best)
     return [
-        _traffic(found, best, MORE_TRAFFIC), _traffic(found, best, 1 / MORE_TRAFFIC), _peak(found, best), *_prices(found, best), high, low,
+        _traffic(found, best, others, MORE_TRAFFIC), _traffic(found, best, others, 1 / MORE_TRAFFIC), _peak(found, best),
+        *_prices(best, others), high, low,
         _lengths(found, best, "output"), _lengths(found, best, "input"),
         *(s for s in (_hits(found, best), _accepted(found, best)) if s is not None),
     ]  # fmt: skip
@@ -53,11 +57,15 @@ def _swing(name: str, factor: float, fleet: Fleet | None, *, uncertain: bool = F
     return Swing(name, factor, fleet, None if fleet is None else fleet.usd_per_h, uncertain, best, basis)
 
 
-def _traffic(found: Search, best: Option, factor: float) -> Swing:
-    demand = found.demand.scaled(factor)
-    fleet = Market(found.goal, demand).fleet(best.candidate.kind, best.rate_per_s, best.replica.gpus)
-    first = again(found, demand)[0].candidate.kind.title
-    return _swing("traffic", factor, fleet, best=first if first != best.candidate.kind.title else None)
+def _traffic(found: Search, best: Option, others: list[Option], factor: float) -> Swing:
+    market = Market(found.goal, found.demand.scaled(factor))
+
+    def key(o: Option) -> float:
+        return market.key(o.candidate.kind, market.fleet(o.candidate.kind, o.rate_per_s, o.replica.gpus))
+
+    first = min((o for o in others if o.pools is None), key=key, default=best)
+    fleet = market.fleet(best.candidate.kind, best.rate_per_s, best.replica.gpus)
+    return _swing("traffic", factor, fleet, best=first.candidate.name if key(first) < key(best) else None)
 
 
 def _peak(found: Search, best: Option) -> Swing:
@@ -66,13 +74,13 @@ def _peak(found: Search, best: Option) -> Swing:
     return _swing("peak", HIGHER_PEAK, fleet, uncertain=found.goal.traffic.peak_per_s is None and found.goal.traffic.trace is None)
 
 
-def _prices(found: Search, best: Option) -> list[Swing]:
+def _prices(best: Option, options: list[Option]) -> list[Swing]:
     """The best part cheaper; and the first other part that would be best if it alone were so much cheaper."""
     part = best.candidate.kind.hardware.name
     if best.fleet.usd_per_h is None:
         return []
     own = Swing("price", LESS_PRICE, best.fleet, best.fleet.usd_per_h * LESS_PRICE, False, basis=part)
-    others = [o for o in found.options if o.candidate.kind.hardware.name != part and o.fleet.usd_per_h is not None]
+    others = [o for o in options if o.candidate.kind.hardware.name != part and o.fleet.usd_per_h is not None]
     nearest = min(others, key=lambda o: o.fleet.usd_per_h or 0.0, default=None)
     if nearest is None:
         return [own]
@@ -145,10 +153,9 @@ def measure_first(found: list[Swing], usd_per_h: float | None, gpus: int) -> Swi
     if impossible is not None or not open_ones:
         return impossible
 
-    def change(s: Swing) -> float:
-        if usd_per_h is not None and s.usd_per_h is not None:
-            return abs(s.usd_per_h - usd_per_h)
-        return abs((s.fleet.gpus if s.fleet else 0) - gpus)
+    def change(s: Swing) -> tuple[float, float]:
+        money = abs(s.usd_per_h - usd_per_h) if usd_per_h is not None and s.usd_per_h is not None else 0.0
+        return money, abs((s.fleet.gpus if s.fleet else 0) - gpus)
 
     most = max(open_ones, key=change)
-    return most if change(most) > 0 else None
+    return most if max(change(most)) > 0 else None

@@ -115,7 +115,8 @@ def _asked(p: Plan) -> list[str]:
     d, w, s = p.demand, p.work, p.goal.safety
     growth = f", {100 * d.growth_per_month:+g} % a month over {d.months:g} months" if d.months and d.growth_per_month else ""
     cached = f", {100 * w.hit_rate:g} % cached" if w.hit_rate else ""
-    lines = [f"traffic: {d.source}{growth}", f"prompts {w.input.text}, outputs {w.output.text}{cached}"]
+    source = "as given" if d.source == "given" else d.source
+    lines = [f"traffic: {source}{growth}", f"prompts {w.input.text}, outputs {w.output.text}{cached}"]
     if p.targets.limits:
         lines.append(f"limits: {p.targets.text} (goodput as {p.targets.variant})")
     hand = f"{100 * (1 - s.queueing):.3g} % of a replica for queueing, {s.redundancy} for failures, {100 * s.buffer:g} % beyond the peak"
@@ -252,7 +253,9 @@ def _assumptions(p: Plan) -> list[str]:
     o = c.fleet.offer
     if o is not None:
         dated = f", {o.date}" if o.date else ""
-        lines.append(f"Price: {usd(o.usd_per_gpu_h)} per device and hour, {o.source}{dated}; indicative.")
+        kind = "energy included" if o.provider == "owned" else "as given" if o.source == "given" else "indicative"
+        source = "" if o.source == "given" else f", {o.source}{dated}"
+        lines.append(f"Price: {usd(o.usd_per_gpu_h)} per device and hour{source}; {kind}.")
     if c.bill is not None and c.bill.kwh_per_month is not None:
         m = p.goal.money
         power = "rated power all the time, an upper bound" if m.idle_share == 1 else f"idle power {100 * m.idle_share:g} % of the rated one"
