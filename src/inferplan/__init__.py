@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from inferplan.engine.grid import chunks, grid
     from inferplan.engine.segment import Segment
     from inferplan.engine.step import Step, decode, prefill, step
-    from inferplan.errors import DoesNotFit, InferplanError, NotFound, SpecError, Unsupported
+    from inferplan.errors import DoesNotFit, InferplanError, NoFeasiblePlan, NotFound, SpecError, Unsupported
     from inferplan.memory.fit import Fit, fit
     from inferplan.memory.weights import weight_bytes, weight_bytes_by_part
     from inferplan.names import hardware, model, precision
     from inferplan.ops.moe import distinct_experts
+    from inferplan.planner.goal import Goal
     from inferplan.planner.pareto import pareto
+    from inferplan.planner.plan import Plan, plan
     from inferplan.planner.space import Space
     from inferplan.planner.sweep import sweep
     from inferplan.report.notebook import Estimate, estimate
@@ -50,12 +52,14 @@ _PLACES = {
     "engine.grid": ("chunks", "grid"),
     "engine.segment": ("Segment",),
     "engine.step": ("Step", "decode", "prefill", "step"),
-    "errors": ("DoesNotFit", "InferplanError", "NotFound", "SpecError", "Unsupported"),
+    "errors": ("DoesNotFit", "InferplanError", "NoFeasiblePlan", "NotFound", "SpecError", "Unsupported"),
     "memory.fit": ("Fit", "fit"),
     "memory.weights": ("weight_bytes", "weight_bytes_by_part"),
     "names": ("hardware", "model", "precision"),
     "ops.moe": ("distinct_experts",),
+    "planner.goal": ("Goal",),
     "planner.pareto": ("pareto",),
+    "planner.plan": ("Plan", "plan"),
     "planner.space": ("Space",),
     "planner.sweep": ("sweep",),
     "report.notebook": ("Estimate", "estimate"),
@@ -82,11 +86,14 @@ __all__ = [
     "DoesNotFit",
     "Estimate",
     "Fit",
+    "Goal",
     "InferplanError",
     "Lengths",
     "LinearSteps",
     "Model",
+    "NoFeasiblePlan",
     "NotFound",
+    "Plan",
     "Precision",
     "Requests",
     "Schedule",
@@ -111,6 +118,7 @@ __all__ = [
     "kv_bytes_per_token_unbounded",
     "model",
     "pareto",
+    "plan",
     "precision",
     "prefill",
     "read_trace",

@@ -16,6 +16,7 @@ from inferplan.errors import InferplanError, OutputClosed
 INTERRUPTED = 130  # 128 and the number of SIGINT, as shells report it
 COMMANDS = {
     "estimate": "Memory and time of a model on a part, beside the physical floor.",
+    "plan": "The cheapest fleet that carries a traffic within limits: parts, replicas, money, and what it hangs on.",
     "simulate": "Requests through an engine, step by step: latencies, batch and cache over time.",
     "load-curve": "Latency against offered load, its knee, and the largest rate that meets limits.",
     "batching": "Static against continuous batching under a load: throughput, latency and waste.",

@@ -1,0 +1,153 @@
+"""Prefill and decode in pools of their own: what a replica of each takes, and the whole simulated together. Knows no price.
+
+Both pools are replicas of one candidate. A prompt's cache crosses to the decoding pool, which shows in the gap to the second token.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inferplan.errors import Unsupported
+from inferplan.planner.goal import Search
+from inferplan.planner.proof import Bench, Tried
+from inferplan.planner.replica import Replica
+from inferplan.planner.targets import Target, Targets
+from inferplan.serving.arrivals import poisson
+from inferplan.serving.batch_times import Workload, batch_times, slots
+from inferplan.serving.continuous import Continuous
+from inferplan.serving.lengths import Lengths
+from inferplan.serving.requests import Requests
+from inferplan.serving.simulate import Prefilling, simulate
+
+MOST_TOGETHER = 24  # replicas that are simulated at once; larger fleets shrink in proportion, rounded to the harder side
+
+
+@dataclass(frozen=True, eq=False)
+class Pools:
+    """A candidate that only prefills and the same that only decodes, and the way between them.
+
+    transfer_s, per_token_s
+        seconds until a cache has crossed: fixed, and per token of the prompt.
+    """
+
+    prefill: Replica
+    decode: Replica
+    transfer_s: float
+    per_token_s: float
+
+    @property
+    def crossing_s(self) -> float:
+        """Seconds in which the cache of a mean prompt crosses."""
+        return self.transfer_s + self.per_token_s * self.decode.work.input.mean
+
+    def prefill_rate_per_s(self, targets: Targets) -> float:
+        """The largest rate of a prefilling replica within the limits on first tokens."""
+        own = tuple(t for t in targets.limits if t.metric == "ttft")
+        return self.prefill.largest_rate_per_s(Targets(own, targets.kind)) if own else self.prefill.most_per_s * 0.9
+
+    def decode_rate_per_s(self, targets: Targets) -> float:
+        """The largest rate of a decoding replica within the limits on gaps, the crossing shared out over the gaps."""
+        return self.decode.largest_rate_per_s(targets)
+
+
+@dataclass(frozen=True, eq=False)
+class Decoding(Replica):
+    """A replica that gets prompts with their cache: its first gap holds the crossing and the wait for a place."""
+
+    crossing_s: float = 0.0
+
+    def value_s(self, found: Continuous, target: Target) -> np.ndarray:
+        """As `Replica` says; first tokens are not made here."""
+        if target.metric == "ttft":
+            return np.where(found.stable, 0.0, np.inf)
+        if target.metric == "tpot":
+            beside = (self.crossing_s + np.asarray(found.ttft_s)) / max(self.work.steps, 1.0)
+            return super().value_s(found, target) + beside
+        return super().value_s(found, target) + self.crossing_s
+
+
+def pools(found: Replica, search: Search) -> Pools:
+    """The two sides of a replica that does both; raises Unsupported where they are not simulated."""
+    e, work = found.estimate, found.work
+    if work.hit_rate:
+        raise Unsupported("pools are not simulated with a prefix cache")
+    only = Workload(work.input, Lengths.fixed(1), 0.0)
+    most = max(1, min(slots(e, only, found.candidate.max_num_seqs), found.times.most))
+    first = replace(found, work=only, times=batch_times(e, only, most))
+    per_token = e.kv_bytes_per_token / (search.transfer_bytes_per_s * found.gpus)
+    t = found.times
+    plain = replace(t, prompts_s=0.0 * t.prompts_s, passes=0.0 * t.passes, filled=0.0)
+    crossing = search.transfer_s + per_token * work.input.mean
+    last = Decoding(found.candidate, e, work, plain, found.room, found.front_s, crossing_s=crossing)
+    return Pools(first, last, search.transfer_s, per_token)
+
+
+@dataclass(eq=False)
+class PoolBench:
+    """Pools ready to be simulated: so many replicas that prefill, so many that decode, at the rate of the whole."""
+
+    pools: Pools
+    bench: Bench
+    tried: dict[tuple[int, int, float], Tried] = field(default_factory=dict)
+
+    def at(self, prefill: int, decode: int, rate_per_s: float) -> Tried:
+        """The limits with so many replicas of each kind at a rate, with more seeds while the verdict is undecided."""
+        key = (prefill, decode, rate_per_s)
+        if key not in self.tried:
+            p, values, shares = self.bench.proof, [], []
+            for seed in range(p.most_seeds):
+                value, share = self._run(*key, p.seed + seed)
+                values.append(value)
+                shares.append(share)
+                found = Tried(rate_per_s, self.bench.targets, np.array(values), np.array(shares), p.confidence)
+                if len(values) >= p.seeds and found.verdict != "undecided":
+                    break
+            self.tried[key] = found
+        return self.tried[key]
+
+    def _run(self, prefill: int, decode: int, rate_per_s: float, seed: int) -> tuple[NDArray[np.float64], float]:
+        front, back, rate = shrunk(prefill, decode, rate_per_s)
+        b, work = self.bench, self.pools.decode.work
+        stay = float(self.pools.prefill.times.time_s[0] + self.pools.decode.times.time_s[-1])
+        edge = min(math.ceil(2 * stay * rate), 20 * b.proof.requests)
+        count = b.proof.requests + 2 * edge
+        asked = Requests.drawn(poisson(rate), work.input, work.output, count, seed=seed)
+        side = Prefilling(b.schedule, b.steps, front, self.pools.transfer_s, self.pools.per_token_s)
+        served = simulate(asked, b.steps, b.schedule, seed=seed, replicas=back, routing="least-requests", prefilling=side)
+        place = np.arange(count)
+        return b.read(served, (place >= edge) & (place < edge + b.proof.requests))
+
+    def proven(self, prefill: int, decode: int, rate_per_s: float, tries: int = 6) -> tuple[int, int, Tried]:
+        """Replicas of each kind with which the limits are met at a rate: more of the side that misses, until they are or tries end."""
+        for _ in range(tries):
+            found = self.at(prefill, decode, rate_per_s)
+            if found.verdict == "meets":
+                break
+            prefill, decode = self._more(found, prefill, decode)
+        return prefill, decode, found
+
+    def _more(self, found: Tried, prefill: int, decode: int) -> tuple[int, int]:
+        limits = found.targets.limits
+        if found.targets.kind == "share":
+            return prefill + 1, decode + 1
+        over = found.mean + found.half_width > found.targets.bounds()
+        late = any(bad and t.metric == "ttft" for t, bad in zip(limits, over, strict=True))
+        slow = any(bad and t.metric != "ttft" for t, bad in zip(limits, over, strict=True))
+        return prefill + late, decode + slow
+
+
+def shrunk(prefill: int, decode: int, rate_per_s: float, most: int = MOST_TOGETHER) -> tuple[int, int, float]:
+    """A smaller fleet of nearly the same ratio with its part of the rate, at least as hard on both sides.
+
+    >>> shrunk(4, 8, 10.0), shrunk(40, 60, 100.0)
+    ((4, 8, 10.0), (9, 14, 23.333333333333332))
+    """
+    whole = prefill + decode
+    if whole <= most:
+        return prefill, decode, rate_per_s
+    front, back = max(1, prefill * most // whole), max(1, decode * most // whole)
+    return front, back, rate_per_s * max(front / prefill, back / decode)
