@@ -362,28 +362,25 @@ class Retracting(Scheduler):
             goal = self.goal(i)
             units = self.found(i, goal) if self.cache is not None else 0
             past = units * self.unit
-            asked = goal - past + min(book.most[i] - book.again.get(i, 0), self.clip)
+            revived = self.cache.revived(book.prefixes[i][:units]) if self.cache is not None and book.prefixes is not None else 0
+            asked = goal - past + revived + min(book.most[i] - book.again.get(i, 0), self.clip)
             take = min(goal - past, left)
             if self.slots == self.n + len(self.ready) + (self.part != NONE) or asked >= room or (past + take < goal and not self.chunked):
                 self.full_at = self.n
                 break
             waiting.popleft()
             if self.cache is not None:
-                room -= self.lend(i, units)
+                self.lend(i, units)
             self.admit(i, goal, take, past)
             room -= asked
             left -= take
         return budget - left
 
-    def lend(self, i: int, units: int) -> int:
-        """Let a request use units in cache; blocks that this takes from the free ones."""
-        assert self.cache is not None
-        assert self.book.prefixes is not None
-        revived = self.cache.revived(self.book.prefixes[i][:units])
+    def lend(self, i: int, units: int) -> None:
+        """Let a request use units in cache."""
         if self.book.begun[i] < 0:
             self.book.cached[i] = units * self.unit
         self.borrow(i, units)
-        return revived
 
     def retract(self) -> None:
         """Those that have made least go to the end of the queue, the longest prompt first, until the rest has headroom; one stays."""
