@@ -1,5 +1,7 @@
 """Traces in the forms that public ones have, lengths and arrivals as text, limits, load curves."""
 
+import contextlib
+import io
 import json
 
 import numpy as np
@@ -9,6 +11,7 @@ from inferplan.errors import NoFeasiblePlan, SpecError
 from inferplan.serving import arrivals
 from inferplan.serving.lengths import Lengths
 from inferplan.serving.requests import Requests
+from inferplan.serving.reuse import cached_blocks, cached_share
 from inferplan.serving.schedule import Schedule
 from inferplan.serving.simulate import simulate
 from inferplan.serving.slo import Slo
@@ -93,6 +96,115 @@ def test_binary_and_missing_files(tmp_path):
         read_trace(str(tmp_path / "a.csv"))
     with pytest.raises(SpecError, match="No such file"):
         read_trace(str(tmp_path / "b.csv"))
+
+
+def parquet_of(path, text):
+    import pandas as pd
+
+    rows = [json.loads(line) for line in text.splitlines()] if text.startswith("{") else None
+    frame = pd.DataFrame(rows) if rows else pd.read_csv(io.StringIO(text))
+    if "TIMESTAMP" in frame:
+        frame["TIMESTAMP"] = pd.to_datetime(frame["TIMESTAMP"])
+    frame.to_parquet(path, index=False)
+
+
+@pytest.mark.parametrize(("form", "name", "text"), FORMS, ids=["plain", "azure 2023", "azure 2024", "burstgpt", "mooncake"])
+def test_parquet_holds_the_same_requests(tmp_path, form, name, text):
+    pytest.importorskip("pyarrow")
+    (tmp_path / name).write_text(text)
+    parquet_of(tmp_path / "a.parquet", text)
+    want, got = read_trace(str(tmp_path / name)), read_trace(str(tmp_path / "a.parquet"))
+    assert (got.form, got.dropped) == (form, want.dropped)
+    np.testing.assert_allclose(got.requests.arrival_s, want.requests.arrival_s, atol=1e-6)
+    assert got.requests.input_tokens.tolist() == want.requests.input_tokens.tolist()
+    assert got.requests.output_tokens.tolist() == want.requests.output_tokens.tolist()
+    assert got.requests.prefixes == want.requests.prefixes
+    assert len(read_trace(str(tmp_path / "a.parquet"), limit=1).requests) == 1
+
+
+def test_damaged_parquet_is_refused_in_one_line(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "a.parquet"
+    parquet_of(path, MOONCAKE)
+    whole, rng, refused = path.read_bytes(), np.random.default_rng(0), 0
+    cuts = [whole[:n] for n in (0, 3, 4, 10, len(whole) // 2, len(whole) - 9, len(whole) - 1)]
+    damaged = []
+    for _ in range(60):
+        data = np.frombuffer(whole, dtype=np.uint8).copy()
+        data[rng.integers(len(whole), size=8)] = rng.integers(256, size=8)
+        damaged.append(data.tobytes())
+    for data in cuts:
+        path.write_bytes(data)
+        with pytest.raises(SpecError, match="cannot be read as Parquet: .") as told:
+            read_trace(str(path))
+        assert "\n" not in str(told.value)
+    for data in damaged:  # most still are Parquet, and say other numbers
+        path.write_bytes(data)
+        with contextlib.suppress(SpecError):
+            read_trace(str(path))
+            refused -= 1
+        refused += 1
+    assert refused > 5
+
+
+@pytest.mark.parametrize("cells", ["7 8,7 9", '"[7, 8]","[7, 9]"'], ids=["words", "lists"])
+def test_hashes_in_csv(tmp_path, cells):
+    path, (first, second) = tmp_path / "a.csv", cells.split(",", 1) if '"' not in cells else ('"[7, 8]"', '"[7, 9]"')
+    path.write_text(f"timestamp,input_length,output_length,hash_ids\n0,600,5,{first}\n2000,700,6,{second}\n")
+    read = read_trace(str(path))
+    assert (read.form, read.requests.hash_tokens, read.requests.prefixes) == ("mooncake", 512, [(0, 1), (0, 2)])
+
+
+def brute_cached(chains, blocks):
+    """A list of blocks, the least recently used first; every block of a request is moved to its end, or put there."""
+    kept, found = [], []
+    for chain in chains:
+        found.append(0)
+        while found[-1] < len(chain) and chain[found[-1]] in kept:
+            found[-1] += 1
+        for block in chain:
+            kept = [b for b in kept if b != block] + [block]
+            kept = kept[-blocks:] if blocks else kept
+    return found
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_cache_of_blocks_spares_against_a_list(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    chains = []
+    for _ in range(120):
+        head = chains[int(rng.integers(len(chains)))] if chains and rng.random() < 0.6 else []
+        kept = head[: int(rng.integers(0, len(head) + 1))]
+        chains.append(kept + [int(x) for x in rng.integers(10**9, size=int(rng.integers(0, 6)))])
+    path = tmp_path / "a.jsonl"
+    rows = [{"timestamp": 100 * i, "input_length": max(1, 512 * len(c)), "output_length": 1, "hash_ids": c} for i, c in enumerate(chains)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = read_trace(str(path)).requests
+    shares = []
+    for blocks in (1, 3, 10, 40, 200, None):
+        want = brute_cached(chains, blocks)
+        assert cached_blocks(asked, blocks).tolist() == want
+        shares.append(cached_share(asked, blocks))
+        assert shares[-1] == pytest.approx(sum(want) / sum(map(len, chains)))
+    assert shares == sorted(shares)
+    assert shares[-1] > 0.1
+
+
+def test_an_engine_that_serves_one_after_another_finds_what_the_cache_holds():
+    """All prompts a token longer than their blocks, so that none is found whole; answers of one token; room for all."""
+    rng = np.random.default_rng(3)
+    chains = [tuple(range(1000 * g, 1000 * g + n)) for g, n in zip(rng.integers(0, 5, 80), rng.integers(1, 9, 80), strict=True)]
+    tokens = [512 * len(c) + 1 for c in chains]
+    asked = Requests.of(np.arange(80.0) * 100, tokens, 1, prefixes=chains, hash_tokens=512)
+    found = simulate(asked, LinearSteps(1.0), Schedule(prefix_caching=True, kv_tokens=10**6, max_num_batched_tokens=10**5))
+    assert (found.cached_tokens // 512).tolist() == cached_blocks(asked).tolist()
+
+
+def test_reuse_needs_hashes_and_room():
+    with pytest.raises(SpecError, match="hash_ids"):
+        cached_blocks(Requests.of([0.0], [5], [5]))
+    with pytest.raises(SpecError, match="whole number from 1"):
+        cached_blocks(Requests.of([0.0], [5], [5], prefixes=[(1,)]), 0)
 
 
 @pytest.mark.parametrize(

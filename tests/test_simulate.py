@@ -198,6 +198,26 @@ def test_a_prefix_is_found_again_but_for_its_last_block():
     assert found.e2e_s.tolist() == [9.0, 1.0, 4.0]
 
 
+def test_sglang_counts_blocks_that_only_the_cache_holds():
+    """The prompt of the third fits beside the first two only while what it would find in cache is not counted: it waits."""
+    chain = tuple(range(4))
+    asked = Requests.of([0.0, 10.0, 10.0], [9, 9, 9], [1, 6, 6], prefixes=[chain, (10, 11, 12, 13), chain], hash_tokens=2)
+    schedule = Schedule("sglang", kv_tokens=25, block=2, prefix_caching=True, foreseen=1.0, foreseen_least=1.0)
+    found = simulate(asked, ONE, schedule)
+    assert found.cached_tokens.tolist() == [0, 0, 8]
+    assert found.begun_s.tolist() == [0.0, 10.0, 16.0]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_sglang_with_shared_prefixes_never_runs_out_of_blocks(seed):
+    rng = np.random.default_rng(seed)
+    prompt, output = rng.integers(50, 900, 60), rng.integers(1, 300, 60)
+    chains = [shared_chain(rng, int(p) // 16) for p in prompt]
+    asked = Requests.of(np.sort(rng.uniform(0, 60, 60)), prompt, output, prefixes=chains, hash_tokens=16)
+    schedule = Schedule("sglang", kv_tokens=1600, prefix_caching=True, foreseen_least=0.05, max_num_batched_tokens=512)
+    assert simulate(asked, LinearSteps(0.01), schedule).done.all()
+
+
 def test_static_and_dynamic_batches_by_hand():
     rows = Requests.of([0.0, 0.0, 0.0], [4, 6, 2], [3, 1, 2])
     found = simulate(rows, ONE, Schedule("static", max_num_seqs=2))

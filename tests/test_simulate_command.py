@@ -209,6 +209,18 @@ def test_an_interrupt_ends_with_130_and_keeps_the_rows(capsys, tmp_path, monkeyp
     assert 0 < sum(r["e2e_s"] != "" for r in rows) < 60
 
 
+def test_rows_as_parquet_are_the_rows_as_csv(capsys, tmp_path):
+    pytest.importorskip("pyarrow")
+    import pandas as pd
+
+    paths = tmp_path / "a.csv", tmp_path / "a.parquet"
+    code, _, _ = run(capsys, "simulate", *FEW, "--csv", str(paths[0]), "--parquet", str(paths[1]))
+    assert code == 0
+    pd.testing.assert_frame_equal(pd.read_csv(paths[0]), pd.read_parquet(paths[1]), check_dtype=False, rtol=1e-12)
+    code, out, _ = run(capsys, "simulate", *ON, "--trace", str(paths[1]))
+    assert (code, "60 requests" in out) == (0, True)
+
+
 def test_parquet_says_what_it_needs(capsys, tmp_path, monkeypatch):
     import pandas as pd
 

@@ -24,9 +24,7 @@ def setting(**ways: int) -> Setting:
 
 
 def wires(step: Step, end: str) -> list[tuple[str, float, float, float]]:
-    return [
-        (op.wire.kind, float(op.wire.bytes), float(op.wire.ranks), op.count) for op in step.ops if op.wire and op.name.endswith(end)
-    ]
+    return [(op.wire.kind, float(op.wire.bytes), float(op.wire.ranks), op.count) for op in step.ops if op.wire and op.name.endswith(end)]
 
 
 def test_context_ranks_share_a_prompt() -> None:
@@ -154,9 +152,7 @@ def test_popularity_against_drawing() -> None:
 
 
 def test_uneven_experts_change_the_estimate_but_not_the_work() -> None:
-    plain, uneven = (
-        estimate(MIXTRAL, H100, BF16, parallel=Parallel(dp=4, ep=4), batch=4096, expert_imbalance=x) for x in (1.0, 1.5)
-    )
+    plain, uneven = (estimate(MIXTRAL, H100, BF16, parallel=Parallel(dp=4, ep=4), batch=4096, expert_imbalance=x) for x in (1.0, 1.5))
     grown = sum(np.mean(uneven.decode.op_s(op)) for op in uneven.decode.ops if op.kind == "experts")
     assert grown > sum(np.mean(plain.decode.op_s(op)) for op in plain.decode.ops if op.kind == "experts")
     assert np.all(uneven.decode.floor_s == plain.decode.floor_s)

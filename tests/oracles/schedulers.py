@@ -311,15 +311,14 @@ class RetractingLoop(Naive):
                 goal = self.begin(r)
                 units = self.hits(r, goal) if self.unit else 0
                 past = units * self.unit
-                asked = goal - past + min(r.most - r.made, self.clip)
+                revived = sum(h not in self.found for h in r.chain[:units]) * (self.unit // self.block if self.unit else 0)
+                asked = goal - past + revived + min(r.most - r.made, self.clip)
                 n = min(goal - past, budget)
                 if len(self.running) == self.slots or asked >= room or (past + n < goal and not self.chunked):
                     self.full = len(decodes)
                     break
                 if units:
-                    revived = sum(h not in self.found for h in r.chain[:units]) * (self.unit // self.block)
                     self.borrow(r, units)
-                    room -= revived
                 self.admit(r, n, batch)
                 room -= asked
                 budget -= n

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections import deque
 from collections.abc import Callable, Iterator
 
-from inferplan.serving.machine import NEVER, Book
+from inferplan.serving.inbox import NEVER, Inbox
+from inferplan.serving.machine import NONE, Book
 from inferplan.serving.steps import ENDLESS, Steps
 
 
-class Batches:
+class Batches(Inbox):
     """An engine that admits a batch, pads it to its longest prompt, and admits the next one when all of it are done.
 
     size
@@ -24,27 +24,17 @@ class Batches:
     """
 
     def __init__(self, book: Book, steps: Steps, *, size: int, tokens: int, waits: bool) -> None:
-        self.book, self.steps, self.size, self.tokens, self.waits = book, steps, size, tokens, waits
-        self.now, self.next_at, self.at, self.n, self.slot_steps, self.part = 0.0, NEVER, 0, 0, 0, -1
-        self.waiting: deque[int] = deque()
-        self.inbox: array[int] = array("q")
+        super().__init__(book)
+        self.steps, self.size, self.tokens, self.waits = steps, size, tokens, waits
+        self.n, self.slot_steps, self.part = 0, 0, NONE
         self.on_end: Callable[[int, float], None] | None = None
         self.series: tuple[array[float], array[int], array[float]] | None = None
 
-    def offer(self, i: int) -> None:
-        """Another request, which arrives no earlier than those before it."""
-        if self.at == len(self.inbox):
-            self.next_at = self.book.arrival[i]
-        self.inbox.append(i)
-
     def advance(self, until: float = NEVER, moves: int = ENDLESS) -> bool:
         """Run batches that begin before `until`, at most so many; false once there is nothing more to do before it."""
-        arrival = self.book.arrival
         while moves > 0 and self.now < until:
-            while self.next_at <= self.now:
-                self.waiting.append(self.inbox[self.at])
-                self.at += 1
-                self.next_at = arrival[self.inbox[self.at]] if self.at < len(self.inbox) else NEVER
+            if self.next_at <= self.now:
+                self.pull()
             more_to_come = self.next_at < NEVER or until < NEVER
             if self.waiting and not (self.waits and len(self.waiting) < self.size and more_to_come):
                 self.run(self.batch())

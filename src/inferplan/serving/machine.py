@@ -7,17 +7,19 @@ the step at which it ends: its tokens at the end less the steps left.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
-from collections import deque
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+from itertools import accumulate
 from math import ceil, sqrt
-from operator import mul
 
 from inferplan.serving.blocks import PrefixCache
+from inferplan.serving.gaps import Gaps
+from inferplan.serving.inbox import NEVER, Inbox
 from inferplan.serving.steps import ENDLESS, Steps
 
-NEVER = float("inf")
 NONE = -1
 """No request."""
 TINY = 1e-6
@@ -51,7 +53,8 @@ class Book:
     def __init__(self, arrival: array[float], inputs: array[int], outputs: array[int], most: array[int]) -> None:
         self.count = len(inputs)
         self.arrival, self.input, self.output, self.most = arrival, inputs, outputs, most
-        self.begun, self.first, self.finish, self.gap = (array("d", [-1.0]) * self.count for _ in range(4))
+        self.begun, self.first, self.finish = (array("d", [-1.0]) * self.count for _ in range(3))
+        self.gap = array("d", [0.0]) * self.count
         self.last: dict[int, float] = {}
         self.preempted, self.cached = array("i", [0]) * self.count, array("i", [0]) * self.count
         self.again: dict[int, int] = {}
@@ -62,7 +65,7 @@ class Book:
         self.unit = 0
 
 
-class Machine:
+class Machine(Inbox, ABC):
     """The state of one engine and its two kinds of move; a policy says in `select` what the next step computes.
 
     block, blocks
@@ -77,120 +80,108 @@ class Machine:
         decode steps made; decodes, the tokens they hold, and the tokens that they gain with a step.
     part, part_done, part_goal
         the prompt in progress, its tokens done, and those it must reach.
-    ready, claimed, pairs, prompts
-        of the step to come: prompts that it completes and their blocks, pairs that its prompt tokens attend to, and its prompts.
+    ready, pairs
+        of the step to come: prompts that it completes, and pairs that its prompt tokens attend to.
+    claimed, part_blocks
+        blocks of prompts: of those that the step to come completes and of `part`, and of `part` alone.
     limit
         decode steps after which `select` wants to be asked again.
     cache, own, lent, part_lent
         blocks found by hash, the units that each running request uses, and the tokens in those: of decodes, of `part`.
-    gaps, resumes
-        a row per move with decodes: the longest gap that ends in it; where decodes wait for prompts, the end of its first step.
+    due, ends
+        the step at which each decode ends; those as a heap, in which entries of what was preempted stay until they come up.
+    used, residues
+        blocks of decodes, and how many decodes would stand at each place of a block `k` steps ago; where a step makes one token each.
+    gaps, since
+        the longest gap of each move with decodes, by the steps made at its end, and the steps made when each decode joined.
+    joined
+        where decodes wait for prompts, seconds at which those joined that have made no step yet.
     """
 
     __slots__ = (
-        "at", "block", "blocks", "book", "budget", "cache", "claimed", "due", "easy", "ends", "gaps", "grow", "held", "inbox", "joined",
-        "k", "lent", "limit", "mixes", "n", "next_at", "now", "on_end", "own", "pairs", "part", "part_done", "part_goal", "part_lent",
-        "previous", "prompts", "ready", "residues", "resumes", "running", "series", "since", "slots", "steps", "unit", "until",
-        "waiting", "weights", "width", "within",
+        "block", "blocks", "budget", "cache", "claimed", "count", "due", "easy", "ends", "gaps", "grow", "held", "joined", "k", "lent",
+        "limit", "mixes", "n", "on_end", "own", "pairs", "part", "part_blocks", "part_done", "part_goal", "part_lent", "previous",
+        "ready", "residues", "running", "series", "since", "slots", "steps", "unit", "used", "width",
     )  # fmt: skip
 
     def __init__(self, book: Book, steps: Steps, *, block: int, blocks: int, budget: int, slots: int, mixes: bool = True) -> None:
-        self.book, self.steps, self.mixes = book, steps, mixes
+        super().__init__(book)
+        self.steps, self.mixes, self.count = steps, mixes, book.count
         self.block, self.blocks, self.budget, self.slots = block, blocks, budget, slots
         self.width, self.limit = 1, ENDLESS
-        self.now, self.previous, self.next_at = 0.0, 0.0, NEVER
-        self.k = self.n = self.claimed = self.prompts = self.at = self.part_done = self.part_goal = self.lent = self.part_lent = 0
+        self.previous = 0.0
+        self.k = self.n = self.claimed = self.lent = self.part_done = self.part_goal = self.part_lent = self.part_blocks = 0
         self.held: float = 0
         self.grow: float = 0
         self.pairs, self.part = 0.0, NONE
-        self.residues = [0] * block
-        self.weights = [[(r + place) % block for r in range(block)] for place in range(block)] if block <= 1024 else []
-        self.due, self.joined = array("q", [NONE]) * book.count, array("d", [0.0]) * (0 if mixes else book.count)
-        self.since, self.until = array("i", [0]) * book.count, array("i", [0]) * book.count
-        self.gaps, self.resumes, self.within = array("d"), array("d"), array("d")
+        self.residues, self.used = [0] * block, 0
+        self.due: dict[int, int] = {}
+        self.since: dict[int, int] = {}
+        self.joined: dict[int, float] = {}
+        self.gaps = Gaps()
         self.ends: list[int] = []
         self.ready: list[int] = []
         self.running: list[int] = []
-        self.waiting: deque[int] = deque()
-        self.inbox: array[int] = array("q")
         self.cache: PrefixCache | None = None
         self.own: dict[int, list[int]] = {}
         self.unit, self.easy = 0, NONE
         self.on_end: Callable[[int, float], None] | None = None
         self.series: tuple[array[float], array[int], array[float]] | None = None
 
-    # what comes in -------------------------------------------------------------------------------------------------------------
-
-    def offer(self, i: int) -> None:
-        """Another request, which arrives no earlier than those before it."""
-        if self.at == len(self.inbox):
-            self.next_at = self.book.arrival[i]
-        self.inbox.append(i)
-
-    def pull(self) -> None:
-        """Move what has arrived into the queue."""
-        arrival, inbox, at, size, now = self.book.arrival, self.inbox, self.at, len(self.inbox), self.now
-        wait = self.waiting.append
-        i = inbox[at]
-        while arrival[i] <= now:
-            wait(i)
-            at += 1
-            if at == size:
-                self.at, self.next_at = at, NEVER
-                return
-            i = inbox[at]
-        self.at, self.next_at = at, arrival[i]
-
     # moves ---------------------------------------------------------------------------------------------------------------------
 
     def advance(self, until: float = NEVER, moves: int = ENDLESS) -> bool:
         """Make moves that begin before `until`, at most so many; false once there is nothing more to do before it."""
-        while moves > 0 and self.now < until:
-            moves -= 1
+        select, prompt_step, stretch = self.select, self.prompt_step, self.stretch
+        for _ in range(moves):
+            if self.now >= until:
+                return False
             if self.next_at <= self.now:
                 self.pull()
-            tokens = self.select()
+            tokens = select()
             if tokens:
-                self.prompt_step(tokens)
+                prompt_step(tokens)
             elif self.n:
-                self.stretch(until)
+                stretch(until)
             elif self.next_at < until:
                 self.now = self.previous = self.next_at
             else:
                 return False
         return self.now < until
 
+    @abstractmethod
     def select(self) -> int:
         """Prompt tokens of the next step, its prompts admitted and booked; 0 for a step of decodes alone."""
-        raise NotImplementedError
 
     def prompt_step(self, tokens: int) -> None:
         """A step with prompt tokens; those whose prompt is complete emit a token at its end."""
         n = self.n if self.mixes else 0
-        now = self.now
-        self.now = end = now + self.steps.mixed(n, self.held if n else 0, tokens, self.pairs, self.prompts)
+        now, ready = self.now, self.ready
+        prompts = len(ready) + (self.part != NONE)
+        self.now = end = now + self.steps.mixed(n, self.held if n else 0, tokens, self.pairs, prompts)
         if n:
-            self.gaps.append(end - now)
-            self.k += 1
+            self.used += self.residues[-self.k % self.block]
+            self.k = k = self.k + 1
             self.held += self.grow
-            if self.ends[0] < (self.k + 1) * self.book.count:
+            self.gaps.add(k, end - now)
+            if self.ends[0] < (k + 1) * self.count:
                 self.retire()
-        if self.ready:
+        if ready:
             self.join()
-        self.pairs, self.prompts, self.claimed = 0.0, 0, 0
+        self.pairs, self.claimed = 0.0, self.part_blocks
         if self.series is not None:
             self.note()
 
     def stretch(self, until: float) -> None:
         """Steps of decodes alone, up to the next that ends, the next arrival that may be admitted, or the last block."""
-        ends, count, k, n = self.ends, self.book.count, self.k, self.n
+        ends, count, due, k, n, held = self.ends, self.count, self.due, self.k, self.n, self.held
         top = ends[0]
-        while self.due[top % count] != top // count:
+        while due.get(top % count) != top // count:
             heappop(ends)
             top = ends[0]
-        first, more, steps = self.steps.decode(n, self.held)
+        first, more, steps = self.steps.decode(n, held)
         steps = min(steps, top // count - k, self.limit)
-        if self.held - self.lent + self.grow * steps + n * self.block > self.blocks * self.block - self.part_done:
+        if held - self.lent + self.grow * steps + n * self.block > self.blocks * self.block:
             steps = min(steps, self.steps_left())
         wake = until if self.waiting or until < self.next_at else self.next_at
         now = self.now
@@ -199,23 +190,27 @@ class Machine:
             steps = crossing(first, more, wake - now, steps)
             end = now + steps * (first + more * (steps - 1) / 2)
         last = first + more * (steps - 1)
-        self.gaps.append(last if last > first else first)
-        if not self.mixes:
-            self.stall(now + first, first, last, steps)
-            self.previous = end
         self.now = end
+        self.used += self.crossings(steps)
         self.k = k = k + steps
-        self.held += self.grow * steps
+        self.held = held + self.grow * steps
+        self.gaps.add(k, max(first, last) if self.mixes else self.stall(now + first, first, last, steps))
         if ends[0] < (k + 1) * count:
             self.retire()
         if self.series is not None:
             self.note()
 
-    def stall(self, resumed: float, first: float, last: float, steps: int) -> None:
-        """Decodes that have waited for prompts: the gap before their first step, and what a newcomer sees, who has not waited."""
-        self.gaps[-1] = max(self.gaps[-1], resumed - self.previous)
-        self.resumes.append(resumed)
-        self.within.append(max(first + (last - first) / (steps - 1), last) if steps > 1 else 0.0)
+    def stall(self, resumed: float, first: float, last: float, steps: int) -> float:
+        """The longest gap of decodes that may have waited for prompts; newcomers have waited only since they joined."""
+        gap, since, k = self.book.gap, self.since, self.k
+        within = max(first + (last - first) / (steps - 1), last) if steps > 1 else 0.0
+        for i, joined in self.joined.items():
+            gap[i] = max(gap[i], resumed - joined, within)
+            since[i] = k
+        self.joined.clear()
+        longest = max(first, last, resumed - self.previous)
+        self.previous = self.now
+        return longest
 
     def note(self) -> None:
         """A row of the time series: end of the move, requests that run, tokens in cache."""
@@ -233,26 +228,32 @@ class Machine:
             self.book.begun[i] = self.now
         self.running.append(i)
         self.pairs += take * (past + (take + 1) / 2)
-        self.prompts += 1
-        lent = 0 if self.cache is None else self.cover(i, past, past + take)
-        if past + take == goal:
+        done = past + take
+        lent = 0 if self.cache is None else self.cover(i, past, done)
+        blocks = -(-(done - lent) // self.block)
+        self.claimed += blocks
+        if done == goal:
             self.ready.append(i)
-            self.claimed += -(-(goal - lent) // self.block)
         else:
-            self.part, self.part_done, self.part_goal, self.part_lent = i, past + take, goal, lent
+            self.part, self.part_done, self.part_goal, self.part_lent, self.part_blocks = i, done, goal, lent, blocks
 
     def continue_part(self, take: int) -> None:
         """Book more tokens of the prompt that is in progress."""
         self.pairs += take * (self.part_done + (take + 1) / 2)
-        self.prompts += 1
-        self.part_done += take
+        self.part_done = done = self.part_done + take
         if self.cache is not None:
-            self.part_lent = self.cover(self.part, self.part_done - take, self.part_done)
-        if self.part_done == self.part_goal:
+            self.part_lent = self.cover(self.part, done - take, done)
+        blocks = -(-(done - self.part_lent) // self.block)
+        self.claimed += blocks - self.part_blocks
+        self.part_blocks = blocks
+        if done == self.part_goal:
             self.ready.append(self.part)
-            self.claimed += -(-(self.part_goal - self.part_lent) // self.block)
-            self.part = NONE
-            self.part_done = self.part_lent = 0
+            self.clear_part()
+
+    def clear_part(self) -> None:
+        """No prompt is in progress."""
+        self.part = NONE
+        self.part_done = self.part_lent = self.part_blocks = 0
 
     def join(self) -> None:
         """Complete prompts emit a token each, and the requests decode on unless that was their last."""
@@ -276,19 +277,24 @@ class Machine:
     def enter(self, i: int, held: int, left: int) -> None:
         """A request that holds so many tokens, with so many to come, goes among the decodes."""
         book, k = self.book, self.k
-        if book.rounds is not None:
+        if book.pace is None or book.rounds is None:
+            self.residues[(held - k) % self.block] += 1
+            self.used -= -held // self.block
+            self.grow += 1
+        else:
             left = book.left.get(i) or book.rounds[i]
+            self.grow += book.pace[i]
         self.due[i] = due = k + left
-        heappush(self.ends, due * book.count + i)
+        heappush(self.ends, due * self.count + i)
         self.n += 1
-        self.grow += 1 if book.pace is None else book.pace[i]
         self.held += held
-        self.residues[(held - k) % self.block] += 1
+        self.since[i] = k
         if not self.mixes:
             self.joined[i] = self.now
-        self.since[i] = len(self.gaps)
         if self.cache is not None:
-            self.lent += len(self.own[i]) * self.unit
+            lent = len(self.own[i]) * self.unit
+            self.lent += lent
+            self.used -= lent // self.block
 
     def return_of(self, i: int) -> int:
         """Tokens that a preempted request has made before; its gap is over."""
@@ -301,38 +307,39 @@ class Machine:
     def retire(self) -> None:
         """All decodes whose last token this step has made leave."""
         book, ends, due, k = self.book, self.ends, self.due, self.k
-        limit, rows, inputs, outputs = (k + 1) * book.count, len(self.gaps), book.input, book.output
-        plain, residues, block = self.cache is None and book.pace is None, self.residues, self.block
+        inputs, outputs, count = book.input, book.output, self.count
+        limit = (k + 1) * count
         if self.cache is not None:
             self.cache.settle(self.blocks - self.free())
         while ends and ends[0] < limit:
-            i = heappop(ends) % book.count
-            if due[i] != k:
-                continue
-            held = inputs[i] + outputs[i] - 1
-            self.until[i] = rows
-            if plain:
-                due[i] = NONE
-                self.n -= 1
-                self.grow -= 1
-                self.held -= held
-                residues[(held - k) % block] -= 1
-            else:
-                self.leave(i, held)
-            self.end(i)
+            i = heappop(ends) % count
+            if due.get(i) == k:
+                self.leave(i, inputs[i] + outputs[i] - 1)
+                self.end(i)
         if len(self.running) > 8 * self.slots:
             self.live()
 
     def leave(self, i: int, held: int) -> None:
         """A request that holds so many tokens is no longer among the decodes."""
-        self.due[i] = NONE
+        book = self.book
+        del self.due[i]
+        longest = self.gaps.longest(self.since.pop(i))
+        if longest > book.gap[i]:
+            book.gap[i] = longest
         self.n -= 1
-        pace = self.book.pace
-        self.grow -= 1 if pace is None else pace[i]
-        self.held = self.held - held if self.n else 0
-        self.residues[(held - self.k) % self.block] -= 1
+        self.held -= held
+        if book.pace is None:
+            self.grow -= 1
+            self.residues[(held - self.k) % self.block] -= 1
+            self.used += -held // self.block
+        else:
+            self.grow -= book.pace[i]
+            if not self.n:
+                self.held = 0
         if self.cache is not None:
-            self.lent -= len(self.own[i]) * self.unit
+            lent = len(self.own[i]) * self.unit
+            self.lent -= lent
+            self.used += lent // self.block
             self.release(i, held)
 
     def share_prefixes(self) -> None:
@@ -365,31 +372,20 @@ class Machine:
         if i == self.part:
             if self.cache is not None:
                 self.release(i, self.part_done)
-            self.part = NONE
-            self.part_done = self.part_lent = 0
+            self.claimed -= self.part_blocks
+            self.clear_part()
             return
         made = self.made(i)
-        book.gap[i] = max(book.gap[i], self.longest_gap(i))
-        book.last[i] = self.now if self.mixes else max(self.joined[i], self.previous)
+        book.last[i] = self.now if self.mixes else self.joined.pop(i, self.previous)
         book.again[i] = made
         if book.rounds is not None:
             book.left[i] = self.due[i] - self.k
         self.leave(i, book.input[i] + made - 1)
 
-    def longest_gap(self, i: int) -> float:
-        """The longest gap of a request since it last joined the decodes, up to now; 0 where it has made no step."""
-        since = self.since[i]
-        if since == len(self.gaps):
-            return 0.0
-        if self.mixes:
-            return max(self.gaps[since:])
-        own = max(self.resumes[since] - self.joined[i], self.within[since])
-        return max(own, max(self.gaps[since + 1 :], default=0.0))
-
     def live(self) -> list[int]:
         """Requests that run, in order of admission."""
         due, entering = self.due, {self.part, *self.ready}
-        self.running = [i for i in self.running if due[i] != NONE or i in entering]
+        self.running = [i for i in self.running if i in due or i in entering]
         return self.running
 
     # shared blocks -------------------------------------------------------------------------------------------------------------
@@ -436,27 +432,30 @@ class Machine:
 
     def free(self, steps: int = 0) -> int:
         """Blocks left once every decode has made `steps` (0 or 1) more steps, those in progress counted."""
-        block = self.block
-        if block == 1:
+        if self.book.pace is not None:
             used = ceil(self.held - self.lent + self.grow * steps - TINY)
         else:
-            over = sum(map(mul, self.residues, self.weights[(self.k - 1 + steps) % block]))
-            used = (int(self.held) - self.lent + self.n * (steps - 1) - over) // block + self.n
-        return self.blocks - used - -(-(self.part_done - self.part_lent) // block) - self.claimed
+            used = self.used + self.residues[-self.k % self.block] if steps else self.used
+        return self.blocks - used - self.claimed
+
+    def crossings(self, steps: int) -> int:
+        """Blocks that the decodes begin within so many steps."""
+        residues, block = self.residues, self.block
+        rounds, rest = divmod(steps, block)
+        turn = -self.k % block
+        wrapped = rest - turn - 1
+        part = sum(residues[turn + 1 - rest : turn + 1]) if wrapped <= 0 else sum(residues[: turn + 1]) + sum(residues[-wrapped:])
+        return rounds * self.n + part
 
     def steps_left(self) -> int:
         """Steps of the decodes until one of them finds no block."""
-        free, n, block = self.free(), self.n, self.block
+        free, block = self.free(), self.block
         if block == 1:
-            taken = self.held - self.lent + self.part_done - self.part_lent
-            return int((self.blocks - self.claimed - taken + TINY) / self.grow)
-        rounds, rest = divmod(free, n)
-        steps = rounds * block
-        for ahead in range(block):
-            rest -= self.residues[-(self.k + ahead) % block]
-            if rest < 0:
-                return steps + ahead
-        return steps + block
+            return int((self.blocks - self.claimed - self.held + self.lent + TINY) / self.grow)
+        rounds, rest = divmod(free, self.n)
+        turn = -self.k % block
+        begun = accumulate(self.residues[turn::-1] + self.residues[:turn:-1])
+        return rounds * block + bisect_right(list(begun), rest)
 
 
 def crossing(first: float, more: float, gap: float, most: int) -> int:

@@ -21,13 +21,15 @@ class Scheduler(Machine):
         blocks that an admission must leave free while others run.
     easy
         tokens in cache up to which no step can run out of blocks, so that they need not be counted.
+    asked
+        free blocks without which the head of the queue was refused, so that it need not be looked at before they are there.
     """
 
-    __slots__ = ("chunked", "watermark", "whole")
+    __slots__ = ("asked", "chunked", "watermark", "whole")
 
     def __init__(self, *args: Any, chunked: bool = True, whole: bool = True, watermark: int = 0, **named: Any) -> None:
         super().__init__(*args, **named)
-        self.chunked, self.whole, self.watermark = chunked, whole, watermark
+        self.chunked, self.whole, self.watermark, self.asked = chunked, whole, watermark, 0
         self.easy = (self.blocks - watermark - self.slots - 2) * self.block - 2 * self.budget
 
     def goal(self, i: int) -> int:
@@ -37,15 +39,15 @@ class Scheduler(Machine):
 
     def admissions(self, budget: int, free: int, most: int | None = None) -> int:
         """Tokens of prompts that begin in this step, at most so many prompts: in turn, up to the first that does not fit."""
-        waiting, book, left = self.waiting, self.book, budget
-        slots = self.slots - self.n - len(self.ready) - (self.part != NONE)
-        if most is not None:
-            slots = min(slots, most)
+        running = self.n + len(self.ready) + (self.part != NONE)
+        slots = self.slots - running if most is None else min(self.slots - running, most)
+        if self.cache is not None:
+            return self.shared_admissions(budget, free, slots)
+        waiting, book, block, left = self.waiting, self.book, self.block, budget
+        spare, self.asked = self.watermark if running else 0, 0
         while waiting and left and slots:
             i = waiting[0]
             goal = take = self.goal(i) if book.preempted[i] else book.input[i]
-            if self.cache is not None:
-                return budget - left + self.shared_admissions(left, free, slots)
             if take > left:
                 if not self.chunked:
                     break
@@ -53,14 +55,16 @@ class Scheduler(Machine):
             if free != PLENTY or goal > self.budget:
                 if free == PLENTY:
                     free = self.free(1)
-                spare = self.watermark if self.n or self.ready or self.part != NONE else 0
-                if -(-(goal if self.whole else take) // self.block) + spare > free:
+                need = -(-(goal if self.whole else take) // block) + spare
+                if need > free:
+                    self.asked = need if self.whole else 0
                     break
-                free -= -(-take // self.block)
+                free -= -(-take // block)
             waiting.popleft()
             self.admit(i, goal, take)
             left -= take
             slots -= 1
+            spare = self.watermark
         return budget - left
 
     def shared_admissions(self, budget: int, free: int, slots: int) -> int:
@@ -90,6 +94,11 @@ class Scheduler(Machine):
             slots -= 1
         return budget - left
 
+    def preempt(self, i: int) -> None:
+        """As `Machine` says."""
+        super().preempt(i)
+        self.asked = 0
+
     def settled(self, steps: int) -> int:
         """Blocks left once every decode has made `steps` more, the youngest having gone where that takes more than there are."""
         free = self.free(steps)
@@ -111,7 +120,7 @@ class Scheduler(Machine):
         running, due = self.running, self.due
         while self.free(1) < 0:
             victim = running.pop()
-            if victim == self.part or due[victim] != NONE:
+            if victim == self.part or victim in due:
                 self.preempt(victim)
 
 
@@ -126,17 +135,18 @@ class Mixed(Scheduler):
     def select(self) -> int:
         """As `Machine` says."""
         self.limit = ENDLESS
+        part, waiting = self.part, self.waiting
         if self.held + self.part_done <= self.easy:
-            free = PLENTY
-            if self.part == NONE and not self.waiting:
+            if part == NONE and not waiting:
                 return 0
+            free = PLENTY
         elif self.cache is not None or (free := self.free(1)) < 0:
             free = self.settled(1)
-        budget = self.budget - self.n * self.width
-        tokens = 0
-        if self.part != NONE:
+            part = self.part
+        budget, tokens = self.budget - self.n * self.width, 0
+        if part != NONE:
             tokens, free = self.resume(budget, free)
-        if self.waiting and self.limit > 1 and tokens < budget:
+        if waiting and tokens < budget and self.limit > 1 and (free >= self.asked or not self.n):
             tokens += self.admissions(budget - tokens, free)
         return tokens
 
@@ -144,7 +154,7 @@ class Mixed(Scheduler):
         """Tokens of the prompt in progress that this step computes, and blocks left; where it finds none, it is the one that goes."""
         take, lent = min(self.part_goal - self.part_done, budget), self.part_lent
         if free != PLENTY:
-            free -= -(-(self.part_done + take - lent) // self.block) - -(-(self.part_done - lent) // self.block)
+            free -= -(-(self.part_done + take - lent) // self.block) - self.part_blocks
             if free < 0:
                 self.preempt(self.part)
                 self.running.pop()
@@ -176,6 +186,7 @@ class Receiving(Mixed):
             if -(-(book.input[i] + 1) // self.block) + spare > self.free(1):
                 break
             waiting.popleft()
+            self.asked = 0
             book.begun[i] = self.now
             self.running.append(i)
             self.enter(i, book.input[i], book.output[i] - 1)
@@ -336,7 +347,7 @@ class Retracting(Scheduler):
     def foreseen_tokens(self) -> float:
         """Tokens that the running requests are foreseen to make yet."""
         book, due = self.book, self.due
-        left = (book.most[i] - self.made(i) for i in self.live() if due[i] != NONE)
+        left = (book.most[i] - self.made(i) for i in self.live() if i in due)
         return self.foreseen() * sum(min(tokens, self.clip) for tokens in left)
 
     def foreseen_admissions(self, budget: int) -> int:
@@ -351,33 +362,30 @@ class Retracting(Scheduler):
             goal = self.goal(i)
             units = self.found(i, goal) if self.cache is not None else 0
             past = units * self.unit
-            asked = goal - past + min(book.most[i] - book.again.get(i, 0), self.clip)
+            revived = self.cache.revived(book.prefixes[i][:units]) if self.cache is not None and book.prefixes is not None else 0
+            asked = goal - past + revived + min(book.most[i] - book.again.get(i, 0), self.clip)
             take = min(goal - past, left)
             if self.slots == self.n + len(self.ready) + (self.part != NONE) or asked >= room or (past + take < goal and not self.chunked):
                 self.full_at = self.n
                 break
             waiting.popleft()
             if self.cache is not None:
-                room -= self.lend(i, units)
+                self.lend(i, units)
             self.admit(i, goal, take, past)
             room -= asked
             left -= take
         return budget - left
 
-    def lend(self, i: int, units: int) -> int:
-        """Let a request use units in cache; blocks that this takes from the free ones."""
-        assert self.cache is not None
-        assert self.book.prefixes is not None
-        revived = self.cache.revived(self.book.prefixes[i][:units])
+    def lend(self, i: int, units: int) -> None:
+        """Let a request use units in cache."""
         if self.book.begun[i] < 0:
             self.book.cached[i] = units * self.unit
         self.borrow(i, units)
-        return revived
 
     def retract(self) -> None:
         """Those that have made least go to the end of the queue, the longest prompt first, until the rest has headroom; one stays."""
         book, due = self.book, self.due
-        left = sorted((i for i in self.live() if due[i] != NONE), key=lambda i: (-self.made(i), book.input[i]))
+        left = sorted((i for i in self.live() if i in due), key=lambda i: (-self.made(i), book.input[i]))
         if self.cache is not None:
             self.cache.settle(self.blocks - self.free())
         first = True

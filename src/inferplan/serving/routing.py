@@ -10,7 +10,8 @@ from heapq import heappop, heappush
 from typing import Protocol
 
 from inferplan.errors import SpecError
-from inferplan.serving.machine import NEVER, NONE, Book
+from inferplan.serving.inbox import NEVER
+from inferplan.serving.machine import NONE, Book
 
 ROUTES = ("round-robin", "least-requests", "prefix-aware")
 SPREAD = 8

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from inferplan.errors import SpecError, Unsupported
 from inferplan.serving.batches import Batches
-from inferplan.serving.machine import Book, Machine
+from inferplan.serving.machine import Book
 from inferplan.serving.policies import Receiving
 from inferplan.serving.requests import Requests
 from inferplan.serving.routing import Pending, Replica, Router, together
@@ -169,9 +169,7 @@ class _Run:
         size, asked = len(self.machines), self.asked
         count = min(asked.clients, len(asked)) if asked.clients else len(asked)
         for r, machine in enumerate(self.machines):
-            machine.inbox.extend(range(r, count, size))
-            if machine.inbox:
-                machine.next_at = self.book.arrival[machine.inbox[0]]
+            machine.offer_all(range(r, count, size))
             self.place[r::size] = r
             if asked.clients:
                 machine.on_end = self.next_of_client
@@ -229,9 +227,6 @@ class _Run:
         book = self.book
         front = self.front if len(self.pools) == 2 else book
         finish, gap = np.frombuffer(book.finish), np.frombuffer(book.gap)
-        for machine in self.machines:
-            if isinstance(machine, Machine) and machine.book is book:
-                np.maximum(gap, longest_gaps(machine), out=gap)
         last = finish
         if self.schedule.batching and book.last:
             last = finish.copy()
@@ -253,24 +248,3 @@ def _book(asked: Requests) -> Book:
     book = Book(_column(np.nan_to_num(asked.arrival_s), "d"), _column(asked.input_tokens, "i"), outputs, most)
     book.prefixes, book.unit = asked.prefixes, asked.hash_tokens
     return book
-
-
-def longest_gaps(machine: Machine) -> NDArray[np.float64]:
-    """For each request that a machine has served the longest gap between two of its tokens since it last joined; 0 for others."""
-    gaps = np.frombuffer(machine.gaps) if machine.gaps else np.zeros(1)
-    since, until = np.frombuffer(machine.since, dtype=np.int32), np.frombuffer(machine.until, dtype=np.int32)
-    found = np.zeros(since.size)
-    rows = np.flatnonzero(until > since)
-    if not rows.size:
-        return found
-    begin = since[rows]
-    if not machine.mixes:
-        own = np.maximum(np.frombuffer(machine.resumes)[begin] - np.frombuffer(machine.joined)[rows], np.frombuffer(machine.within)[begin])
-        begin = begin + 1
-        found[rows] = own
-        rows, begin = rows[until[rows] > begin], begin[until[rows] > begin]
-    padded = np.append(gaps, 0.0)
-    places = np.column_stack([begin, until[rows]]).ravel()
-    if rows.size:
-        found[rows] = np.maximum(found[rows], np.maximum.reduceat(padded, places)[::2])
-    return found

@@ -82,35 +82,42 @@ class Curve:
         xs, ys = self.x, self.y
         if len(xs) == 1:
             return ys[0]
-        i = min(max(bisect_right(xs, x) - 1, 0), len(xs) - 2)
+        i = below(xs, x)
         return ys[i] + (ys[i + 1] - ys[i]) * (x - xs[i]) / (xs[i + 1] - xs[i])
 
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """A function of two numbers, a curve in the second one for each of the first, linear in between."""
+    """A function of two numbers, linear in each between the points of a grid and beyond its last two; a row of `z` per value of `x`."""
 
     x: list[float]
-    curves: list[Curve]
+    y: list[float]
+    z: list[list[float]]
 
     def row(self, x: float) -> Curve:
         """The curve in the second number at a value of the first."""
         xs = self.x
         if len(xs) == 1:
-            return self.curves[0]
-        i = min(max(bisect_right(xs, x) - 1, 0), len(xs) - 2)
+            return Curve(self.y, self.z[0])
+        i = below(xs, x)
         share = (x - xs[i]) / (xs[i + 1] - xs[i])
-        low, high = self.curves[i], self.curves[i + 1]
-        return Curve(low.x, [a + (b - a) * share for a, b in zip(low.y, high.y, strict=True)])
+        return Curve(self.y, [a + (b - a) * share for a, b in zip(self.z[i], self.z[i + 1], strict=True)])
 
     def at(self, x: float, y: float) -> float:
         """Its value, four points around it."""
-        xs = self.x
-        if len(xs) == 1:
-            return self.curves[0].at(y)
-        i = min(max(bisect_right(xs, x) - 1, 0), len(xs) - 2)
-        share = (x - xs[i]) / (xs[i + 1] - xs[i])
-        return self.curves[i].at(y) * (1 - share) + self.curves[i + 1].at(y) * share
+        xs, ys = self.x, self.y
+        if len(xs) == 1 or len(ys) == 1:
+            return self.row(x).at(y)
+        i, j = below(xs, x), below(ys, y)
+        low, high = self.z[i], self.z[i + 1]
+        share, step, width = (x - xs[i]) / (xs[i + 1] - xs[i]), y - ys[j], ys[j + 1] - ys[j]
+        before, after = low[j] + (low[j + 1] - low[j]) * step / width, high[j] + (high[j + 1] - high[j]) * step / width
+        return before * (1 - share) + after * share
+
+
+def below(points: list[float], x: float) -> int:
+    """The place of the point at or below `x`, never that of the last one: a line through it and the next is what `x` lies on."""
+    return bisect_right(points, x, 1, len(points) - 1) - 1
 
 
 def curve(x: Floats, y: ArrayLike) -> Curve:
@@ -120,8 +127,7 @@ def curve(x: Floats, y: ArrayLike) -> Curve:
 
 def surface(x: Floats, y: Floats, z: ArrayLike) -> Surface:
     """A surface through a grid of shape (x, y)."""
-    rows = np.broadcast_to(np.asarray(z, dtype=float), (x.size, y.size))
-    return Surface(x.tolist(), [Curve(y.tolist(), row.tolist()) for row in rows])
+    return Surface(x.tolist(), y.tolist(), np.broadcast_to(np.asarray(z, dtype=float), (x.size, y.size)).tolist())
 
 
 @dataclass(slots=True)
@@ -162,7 +168,7 @@ class TableSteps:
         fixed, contexts = found
         xs, ys = contexts.x, contexts.y
         context = held / n + 1
-        i = min(max(bisect_right(xs, context) - 1, 0), len(xs) - 2)
+        i = below(xs, context)
         more = (ys[i + 1] - ys[i]) / (xs[i + 1] - xs[i])
         valid = ENDLESS if i == len(xs) - 2 else int(xs[i + 1] - context) + 1
         return fixed + ys[i] + more * (context - xs[i]), more, valid
@@ -299,7 +305,7 @@ def file_steps(path: str) -> FileSteps:
     if np.any(decoding == (rows["batch"] == 0)):
         raise SpecError("each row must have either a batch or a chunk above 0", file=path)
     decodes = _grid(path, rows, decoding, "batch", "context")
-    return FileSteps(decodes, _grid(path, rows, ~decoding, "chunk", "past"), min(min(c.y) for c in decodes.curves))
+    return FileSteps(decodes, _grid(path, rows, ~decoding, "chunk", "past"), min(map(min, decodes.z)))
 
 
 def _grid(path: str, rows: dict[str, Floats], kept: NDArray[np.bool_], first: str, second: str) -> Surface:

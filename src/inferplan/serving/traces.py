@@ -125,7 +125,7 @@ def _prefixes(path: str, values: list[Any], kept: Any) -> list[tuple[int, ...]]:
     for row in kept:
         value = values[row]
         try:
-            hashes = value.split() if isinstance(value, str) else list(value or ())
+            hashes = value.strip("[] ").replace(",", " ").split() if isinstance(value, str) else () if value is None else list(value)
             found.append(tuple(number.setdefault(h, len(number)) for h in hashes))
         except TypeError:
             raise SpecError("must be a list of hashes", file=path, field=f"hash_ids, row {row + 1:,}", value=value) from None
@@ -205,8 +205,9 @@ def _parquet(path: str, limit: int) -> dict[str, list[Any]]:
         frame = pd.read_parquet(path)
     except ImportError:
         raise SpecError("needs pyarrow to be read: pip install 'inferplan[parquet]'", file=path) from None
-    except (ValueError, OSError) as e:
-        raise SpecError(f"cannot be read as Parquet: {str(e).splitlines()[0] if str(e) else 'it is none'}", file=path) from None
+    except Exception as e:  # what a damaged file raises has no class in common: ArrowInvalid, OSError, KeyError, ...
+        why = (str(e).splitlines() or ["it is none"])[0].rpartition("': ")[2]
+        raise SpecError(f"cannot be read as Parquet: {why}", file=path) from None
     return {str(name): frame[name].head(limit).tolist() for name in frame}
 
 
