@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from inferplan.engine.segment import Segment
     from inferplan.engine.step import Step, decode, prefill, step
     from inferplan.errors import DoesNotFit, InferplanError, NotFound, SpecError, Unsupported
+    from inferplan.launch.benchmark import launch_benchmark
+    from inferplan.launch.command import launch_command
+    from inferplan.launch.manifest import launch_manifest
     from inferplan.memory.fit import Fit, fit
     from inferplan.memory.weights import weight_bytes, weight_bytes_by_part
     from inferplan.names import hardware, model, precision
@@ -48,6 +51,9 @@ _PLACES = {
     "engine.segment": ("Segment",),
     "engine.step": ("Step", "decode", "prefill", "step"),
     "errors": ("DoesNotFit", "InferplanError", "NotFound", "SpecError", "Unsupported"),
+    "launch.benchmark": ("launch_benchmark",),
+    "launch.command": ("launch_command",),
+    "launch.manifest": ("launch_manifest",),
     "memory.fit": ("Fit", "fit"),
     "memory.weights": ("weight_bytes", "weight_bytes_by_part"),
     "names": ("hardware", "model", "precision"),
@@ -101,6 +107,9 @@ __all__ = [
     "grid",
     "hardware",
     "kv_bytes_per_token",
+    "launch_benchmark",
+    "launch_command",
+    "launch_manifest",
     "kv_bytes_per_token_unbounded",
     "model",
     "precision",
