@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from inferplan.cli import options as o
-from inferplan.errors import SpecError
+from inferplan.errors import SpecError, Unsupported
 
 if TYPE_CHECKING:
     from inferplan.launch.plan import Draft
@@ -55,13 +55,21 @@ def launch(
         asked.estimate(), asked=asked.model, release=asked.engine_version, hub_id=hub_id, checkpoint=checkpoint,
         draft=_draft(draft, draft_tokens, draft_checkpoint), gpus_per_node=gpus_per_node, port=port,
     )  # fmt: skip
-    bench = launch_benchmark(command, asked=asked.model, rate_per_s=rate, concurrency=concurrency, requests=requests)
+    remarks = list(command.remarks)
+    try:
+        bench = launch_benchmark(command, asked=asked.model, rate_per_s=rate, concurrency=concurrency, requests=requests)
+        remarks += bench.remarks
+    except Unsupported as e:
+        if only in ("benchmark", "validate"):
+            raise
+        bench = None
+        remarks.append(f"no benchmark: {e}")
     objects = _objects(form, command, name=name, replicas=replicas, image=image, secret=secret, claim=claim)
     if as_json:
         typer.echo(files.json_text(record(command, bench, objects)))
         return 0
     typer.echo(script(command, bench, only) if objects is None else manifest(objects, command, bench))
-    _remark([*command.remarks, *bench.remarks])
+    _remark(remarks)
     return 0
 
 

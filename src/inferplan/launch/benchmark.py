@@ -103,15 +103,16 @@ def _offered(plan: Plan, rate_per_s: float | None, concurrency: int | None, requ
 
 
 def _own(plan: Plan, load: Offered) -> tuple[list[str], str, list[str]]:
-    """The engine's own client, of its release, or of the newest one known where the release has none."""
-    options, remarks = plan.options, []
-    if options.find("bench", "program") is None or (plan.e.load.cached and options.find("bench", "cached") is None):
-        newest = Options.of(*TOOLS[options.name])
-        remarks.append(f"{options.said} has no such client: run that of a later release, whose options these are")
-        options = newest
-    say = _vllm_words if options.name == "vllm" else _sglang_words
-    result = "result.json" if options.name == "vllm" else "result.jsonl"
-    return [*options.program("bench"), *options.words("bench", say(plan, load, result))], result, remarks
+    """The engine's own client, of its release, or of the newest one known where the release's cannot say the load."""
+    say = _vllm_words if plan.options.name == "vllm" else _sglang_words
+    result = "result.json" if plan.options.name == "vllm" else "result.jsonl"
+    wishes = say(plan, load, result)
+    try:
+        return [*plan.options.program("bench"), *plan.options.words("bench", wishes)], result, []
+    except Unsupported as e:
+        newest = Options.of(*TOOLS[plan.options.name])
+        remark = f"benchmark: {e}; its options are those of the client of a later release, which measures this server as well"
+        return [*newest.program("bench"), *newest.words("bench", wishes)], result, [remark]
 
 
 def _vllm_words(plan: Plan, load: Offered, result: str) -> list[Wish]:

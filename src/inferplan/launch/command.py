@@ -127,7 +127,9 @@ def _plan(
     if options.name not in TELLING:
         raise Unsupported(f"no commands of {e.engine.title} are known")
     _check(e, options, port)
-    found = weights(e.model, e.precision, options, asked=asked, hub_id=hub_id, checkpoint=checkpoint)
+    if draft is not None and draft.kind == "mtp" and e.model.mtp is None:
+        raise Unsupported(f"{e.model.title} has no modules that predict further tokens (mtp)")
+    found = weights(e.model, e.precision, options, asked=asked, hub_id=hub_id, checkpoint=checkpoint, vendor=e.hardware.vendor)
     port = port or PORTS.get(options.name, USUAL_PORT)
     return Plan(e, options, found, nodes(e, per_node), port, draft.checked() if draft else None)
 

@@ -117,18 +117,13 @@ def tgi(p: Plan) -> Told:
     _one_node(p)
     if p.e.utilization is not None:
         p.options.needed("serve", "utilization", what="the share of memory that the plan gives it (--utilization)")
-    if p.e.load.cached and p.e.engine.choice("scheduler") != "tgi":
-        raise Unsupported(f"{p.options.said} keeps no prefixes: cached tokens are known from 3.0 on")
     longest = max(p.e.load.input_tokens, p.length - p.e.load.output_tokens)
-    whole = p.e.engine.choice("scheduler") != "tgi" and longest > p.step_tokens
-    step = longest if whole else p.step_tokens
-    remarks = [f"--max-batch-prefill-tokens: {longest:,}, since a prompt must fit one step before 3.0"] if whole else []
     wishes = [*p.first(), *p.formats(), *p.split("tp", "pp", "dp"), *p.experts(), *p.split("dcp", "cp")]
     wishes += [Wish("max_input_tokens", min(longest, p.length - 1)), Wish("max_model_len", p.length)]
-    wishes += [Wish("max_num_batched_tokens", step), Wish("max_num_seqs", p.requests), *p.host()]
+    wishes += [Wish("max_num_batched_tokens", p.step_tokens), Wish("max_num_seqs", p.requests), *p.host()]
     if p.draft is not None:
         wishes.append(Wish(f"draft_{p.draft.kind}", p.draft.tokens, what=f"a {p.draft.kind} draft"))
-    return Told(wishes, remarks=remarks)
+    return Told(wishes)
 
 
 def tensorrt_llm(p: Plan) -> Told:

@@ -150,7 +150,7 @@ class Options:
 
     def program(self, tool: str) -> list[str]:
         """The words that start the server or the benchmark."""
-        return shlex.split(self.needed(tool, "program").value)
+        return shlex.split(self.needed(tool, "program", what="a benchmark of its own" if tool == "bench" else "").value)
 
     def words(self, tool: str, wishes: list[Wish]) -> list[str]:
         """Flags and values of wishes, in their order; raises Unsupported for one that this release cannot say."""

@@ -17,6 +17,7 @@ from inferplan.specs.precision import Precision
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 LONGEST_NAME = 4096
+MAKERS = frozenset({"amd", "intel", "nvidia"})
 _CONFIG_OF = re.compile(r"config\.json of (\S+/[^\s,;]+)")
 _OF_A_FORMAT = re.compile(
     r"bf16|[wa]?\d+a\d+(?:kv\d+)?|w\d+|(?:int|u?int|fp|nvfp|mxfp|nf|mx)\d+|awq|gptq|bnb|bitsandbytes|\d+bit|g\d+|gs\d+|kv|"
@@ -64,8 +65,9 @@ def hub_ids(model: Model) -> list[str]:
 
 
 def weights(
-    model: Model, precision: Precision, options: Options, *, asked: str = "", hub_id: str | None = None, checkpoint: str | None = None
-) -> Weights:
+    model: Model, precision: Precision, options: Options, *, asked: str = "", hub_id: str | None = None, checkpoint: str | None = None,
+    vendor: str = "",
+) -> Weights:  # fmt: skip
     """The checkpoint to load for a precision.
 
     asked
@@ -74,6 +76,8 @@ def weights(
         the Hub id of the model, for one that the catalog has none for, or in place of the catalog's first.
     checkpoint
         a checkpoint that is in the planned format already.
+    vendor
+        maker of the part: checkpoints that another maker has prepared for its own parts come last.
 
     Raises SpecError for a name that cannot be one, or that the catalog lists with another format; Unsupported where a checkpoint must
     be named.
@@ -89,7 +93,7 @@ def weights(
     base, how = _base(model, asked, hub_id)
     if _holds(_stored(model, base), precision):
         return Weights(base, f"weights: {base}, {how}, as they are stored", base=base)
-    return _quantised(model, precision, options, base, how)
+    return _quantised(model, precision, options, base, how, vendor)
 
 
 def _check_name(field: str, text: str | None) -> None:
@@ -108,7 +112,8 @@ def _base(model: Model, asked: str, hub_id: str | None) -> tuple[str, str]:
     if asked.startswith(("/", "./", "../", "~")) and not asked.lower().endswith(_FILES):
         return asked, "as given"
     if HUB_ID.fullmatch(asked):
-        return asked, "as asked for"
+        spelt = {name.lower(): name for name in (*model.aliases, *model.checkpoints)}
+        return spelt.get(asked.lower(), asked), "as asked for"
     known = hub_ids(model)
     if not known:
         raise Unsupported(f"{model.title} has no Hub id in the catalog: name the one to load (--hub-id OWNER/NAME)")
@@ -163,13 +168,13 @@ def _given(model: Model, precision: Precision, checkpoint: str) -> Weights:
     return Weights(checkpoint, f"weights: {checkpoint}, {known}", base=next(iter(hub_ids(model)), ""))
 
 
-def _quantised(model: Model, precision: Precision, options: Options, base: str, how: str) -> Weights:
+def _quantised(model: Model, precision: Precision, options: Options, base: str, how: str, vendor: str) -> Weights:
     """A listed checkpoint of this very model in the format, else the model quantised while it loads."""
     fitting = [n for n, text in model.checkpoints.items() if _holds(text, precision) and _same_cache(text, precision)]
     listed = [n for n in fitting if HUB_ID.fullmatch(n)]
     own = [name for name in listed if _same_model(base, name)]
     if own:
-        found = min(own, key=len)
+        found = min(own, key=lambda name: (name.partition("/")[0].lower() in MAKERS - {vendor.lower()}, len(name)))
         return Weights(found, f"weights: {found}, which the catalog lists as {precision.name} weights of {base}", base=base)
     online = precision.weights.name if not _narrow(precision) and precision.weights.quantised else ""
     plain = _named(_stored(model, base))
