@@ -160,6 +160,14 @@ def test_a_release_that_is_not_known_says_whose_options_it_takes() -> None:
         launch_command(planned("llama-3.1-8b", "h100", "bf16", version="0.3.0"))
 
 
+def test_a_month_is_the_release_of_the_estimate() -> None:
+    month = launch_command(planned("llama-3.1-8b", "h100", "bf16", version="2025-10"), release="2025-10")
+    assert month.plan.options.release == "0.11.0"
+    assert "'2025-10' is taken for vLLM 0.11.0" in month.remarks
+    first = launch_command(planned("llama-3.1-8b", "h100", "bf16", version="0.8.5 V0"), release="0.8.5 V0")
+    assert any("VLLM_USE_V1=0" in r for r in first.remarks)
+
+
 @pytest.mark.parametrize(
     ("text", "rule"),
     [
@@ -197,7 +205,7 @@ def test_a_broken_table_is_refused_in_a_line(tmp_path: Path, monkeypatch: pytest
         (("llama-3.1-70b", "h100", "bf16"), {"version": "0.11", "tp": 8}, {"draft": Draft("model", 4, "a/b")}, "for a model draft"),
         (("llama-3.1-70b", "h100", "bf16"), {"version": "0.11", "tp": 8}, {"draft": Draft("mtp", 1)}, "no modules that predict"),
         (("llama-3.1-70b", "h100", "bf16"), {"engine": "tgi", "tp": 8}, {"draft": Draft("eagle", 4, "a/b")}, "eagle draft"),
-        (("8b", "rtx-4090", "q4_k_m"), {"engine": "llama.cpp", "tp": 2}, {"release": "b6500", "checkpoint": "m.gguf"}, "a split of tensors"),
+        (("8b", "rtx-4090", "q4_k_m"), {"engine": "llama.cpp", "tp": 2}, {"release": "b6500", "checkpoint": "m.gguf"}, "split of tensors"),
         (("8b", "rtx-4090", "q4_k_m", "q8_0"), {"engine": "llama.cpp", "tp": 2}, {"checkpoint": "m.gguf"}, "only with a 16-bit cache"),
         (("llama-3.1-8b", "h100", "bf16"), {"engine": "ideal"}, {}, "is no server"),
         (("llama-3.1-8b", "h100", "bf16"), {"engine": "ik-llama.cpp"}, {}, "no options of ik_llama.cpp are known"),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inferplan.deployment import Estimate
-from inferplan.errors import DoesNotFit, SpecError, Unsupported
+from inferplan.errors import DoesNotFit, SpecError, Unsupported, shown
 from inferplan.launch.engines import LEADER, RANK, TELLING, Told
 from inferplan.launch.nodes import nodes
 from inferplan.launch.plan import Draft, Plan
-from inferplan.launch.table import Options, Variable, Wish
+from inferplan.launch.table import Options, Variable, Wish, release_key
 from inferplan.launch.weights import weights
 from inferplan.quantization.support import refusal
 
@@ -123,7 +123,7 @@ def _plan(
     if not e.fits:
         room = f"room for {e.max_sequences:,.0f} such requests at once, not {e.load.batch:,}"
         raise DoesNotFit(f"no command: {e.model.title} does not fit {e.hardware.title}: {e.capacity.reason() or room}")
-    options = Options.of(e.engine.name, e.engine.title, release or ("" if e.engine.newest == NO_RELEASES else e.engine.version))
+    options = _options(e, release)
     if options.name not in TELLING:
         raise Unsupported(f"no commands of {e.engine.title} are known")
     _check(e, options, port)
@@ -132,6 +132,16 @@ def _plan(
     found = weights(e.model, e.precision, options, asked=asked, hub_id=hub_id, checkpoint=checkpoint, vendor=e.hardware.vendor)
     port = port or PORTS.get(options.name, USUAL_PORT)
     return Plan(e, options, found, nodes(e, per_node), port, draft.checked() if draft else None)
+
+
+def _options(e: Estimate, release: str | None) -> Options:
+    """The options of a release as it was asked for, else of the one that the estimate took a month or another text for."""
+    engine, told = e.engine, (release or "").strip()
+    if engine.newest == NO_RELEASES or release_key(told):
+        return Options.of(engine.name, engine.title, told)
+    found = Options.of(engine.name, engine.title, engine.version)
+    taken = f"'{shown(told)}' is taken for {engine.title} {engine.version}"
+    return replace(found, remark="; ".join(t for t in (taken, found.remark) if t)) if told else found
 
 
 def _check(e: Estimate, options: Options, port: int | None) -> None:
@@ -167,6 +177,8 @@ def _remarks(plan: Plan, told: Told) -> list[str]:
     found += told.remarks
     if plan.draft is not None:
         found.append("the draft's memory and gain are not in this plan: inferplan speculate answers for them")
+    if "V0" in plan.options.release.split():
+        found.append("core: the first one is chosen by VLLM_USE_V1=0 in the server's environment")
     if e.load.images:
         found.append("images: limits per prompt are left at the engine's defaults")
     if plan.nodes.count > 1 and plan.options.name == "tensorrt-llm":

@@ -25,6 +25,7 @@ CACHES = {"tgi": "/data", "llama.cpp": "/root/.cache"}
 OWN_PROGRAM = ("tgi", "llama.cpp")  # engines whose images start the program themselves, by a path of their own, and take options alone
 CONFIG_FOLDER = "/etc/inferplan"
 PROBE_S, START_S = 10, 3600  # between probes; and as long as loading the weights, from the Hub at first, may take
+IN_PLACE = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}  # devices for a pod more are seldom free
 SET = "leaderworkerset.sigs.k8s.io"
 
 
@@ -151,7 +152,7 @@ class _Pods:
         return {
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": self.name, "labels": self.labels},
             "spec": {
-                "replicas": replicas, "selector": {"matchLabels": self.labels},
+                "replicas": replicas, "selector": {"matchLabels": self.labels}, "strategy": IN_PLACE,
                 "template": {"metadata": {"labels": self.labels}, "spec": self._pod(self._words(first=True), serves=True)},
             },
         }  # fmt: skip
