@@ -9,7 +9,7 @@ import numpy as np
 
 from inferplan.errors import SpecError, Unsupported
 from inferplan.launch.command import NO_RELEASES, Command, shell
-from inferplan.launch.engines import gpu_layers, llama_cache, llama_split
+from inferplan.launch.engines import BATCH_TOKENS, gpu_layers, llama_cache, llama_split
 from inferplan.launch.plan import Plan
 from inferplan.launch.table import Options, Wish
 
@@ -163,7 +163,9 @@ def _llama_bench(plan: Plan) -> tuple[list[str], str, list[str]]:
     wishes = [Wish("model", name, of, "a repository in its benchmark (name a .gguf file)"), Wish("input_tokens", plan.new_tokens)]
     wishes += [Wish("output_tokens", e.load.output_tokens), Wish("both", f"{plan.new_tokens},{e.load.output_tokens}")]
     wishes += [Wish("depth", e.load.cached)] if e.load.cached else []
-    wishes += [Wish("gpu_layers", gpu_layers(plan)), Wish("max_num_batched_tokens", plan.step_tokens), Wish("flash_attention")]
+    wishes += [Wish("gpu_layers", gpu_layers(plan))]
+    wishes += [Wish("batch_tokens", plan.step_tokens)] if plan.step_tokens > BATCH_TOKENS else []
+    wishes += [Wish("max_num_batched_tokens", plan.step_tokens), Wish("flash_attention")]
     experts = e.capacity.offload.experts
     wishes += [Wish("cpu_experts", experts)] if experts else []
     for wish in (*llama_cache(plan), *llama_split(plan)):
