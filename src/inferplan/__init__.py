@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from inferplan.engine.segment import Segment
     from inferplan.engine.step import Step, decode, prefill, step
     from inferplan.errors import DoesNotFit, InferplanError, NoFeasiblePlan, NotFound, SpecError, Unsupported
+    from inferplan.launch.benchmark import launch_benchmark
+    from inferplan.launch.command import launch_command
+    from inferplan.launch.manifest import launch_manifest
     from inferplan.memory.fit import Fit, fit
     from inferplan.memory.weights import weight_bytes, weight_bytes_by_part
     from inferplan.names import hardware, model, precision
@@ -53,6 +56,10 @@ _PLACES = {
     "engine.segment": ("Segment",),
     "engine.step": ("Step", "decode", "prefill", "step"),
     "errors": ("DoesNotFit", "InferplanError", "NoFeasiblePlan", "NotFound", "SpecError", "Unsupported"),
+    "errors": ("DoesNotFit", "InferplanError", "NotFound", "SpecError", "Unsupported"),
+    "launch.benchmark": ("launch_benchmark",),
+    "launch.command": ("launch_command",),
+    "launch.manifest": ("launch_manifest",),
     "memory.fit": ("Fit", "fit"),
     "memory.weights": ("weight_bytes", "weight_bytes_by_part"),
     "names": ("hardware", "model", "precision"),
@@ -115,6 +122,9 @@ __all__ = [
     "grid",
     "hardware",
     "kv_bytes_per_token",
+    "launch_benchmark",
+    "launch_command",
+    "launch_manifest",
     "kv_bytes_per_token_unbounded",
     "model",
     "pareto",

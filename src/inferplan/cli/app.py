@@ -20,6 +20,7 @@ COMMANDS = {
     "simulate": "Requests through an engine, step by step: latencies, batch and cache over time.",
     "load-curve": "Latency against offered load, its knee, and the largest rate that meets limits.",
     "batching": "Static against continuous batching under a load: throughput, latency and waste.",
+    "launch": "The commands that start a deployment in its engine, and those that check it.",
     "quantize": "What formats of weights and cache save and cost: bytes, speed, room, money.",
     "speculate": "What speculative decoding gains, and from which batch it is a loss.",
     "sweep": "A grid of models, parts, formats, splits and loads, every point a row of a file.",
