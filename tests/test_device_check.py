@@ -407,12 +407,12 @@ def test_the_summary_names_the_best_and_the_files(tmp_path: Path) -> None:
 # the engine that rows are predicted under
 
 
-def test_plain_pytorch_sets_nothing_aside_and_adds_nothing() -> None:
+def test_plain_pytorch_sets_nothing_aside_and_adds_next_to_nothing() -> None:
     load = {"input_tokens": 4096, "output_tokens": 64, "batch": 4}
     part, model = ip.hardware("h200"), ip.model("llama-3.2-1b")
     e = ip.estimate(model, part, ip.precision("bf16"), engine="torch", **load)
     assert e.engine.name == "pytorch"
-    assert float(np.max(e.decode.overhead_s)) == 0
+    assert float(np.max(e.decode.overhead_s)) < 50e-6, "a graph's replay, and no engine"
     assert e.ttft_s == pytest.approx(float(e.prefill.time_s)), "all prompts in one pass"
     assert e.tpot_s < ip.estimate(model, part, ip.precision("bf16"), engine="vllm", **load).tpot_s
     assert float(e.capacity.reserved_cache_bytes) == 4 * (4096 + 64) * 32768

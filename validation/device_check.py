@@ -585,7 +585,7 @@ class Torch:
             return int(self.torch.cuda.mem_get_info()[1])
         if self.kind == "mps":
             return int(self.torch.mps.recommended_max_memory())
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return host_bytes("MemTotal")
 
     def free_bytes(self) -> int:
         """Memory that is left."""
@@ -594,7 +594,7 @@ class Torch:
             return int(self.torch.cuda.mem_get_info()[0])
         if self.kind == "mps":
             return self.total_bytes() - int(self.torch.mps.current_allocated_memory())
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+        return host_bytes("MemAvailable")
 
     def wait(self) -> None:
         """Until the device has done all it was given."""
@@ -1027,6 +1027,18 @@ def visible_index(torch: Any) -> str:
     if identity is not None:
         return f"GPU-{identity}"
     return os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] or "0"
+
+
+def host_bytes(what: str) -> int:
+    """Memory of the host, `MemTotal` or `MemAvailable`; all of it where the system tells only that."""
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="utf-8")
+    except OSError:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    found = re.search(rf"^{what}:\s*(\d+) kB$", text, re.MULTILINE)
+    if found is None:
+        raise Refused(f"/proc/meminfo does not tell {what}")
+    return int(found[1]) * 1024
 
 
 def cpu_title() -> str:
