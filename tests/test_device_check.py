@@ -363,6 +363,7 @@ def test_parts_are_named_as_the_catalog_names_them(tmp_path: Path, capsys: pytes
         (["--minutes", "0"], "--minutes: 0: must lie between 0.05 and 1440"),
         (["--minutes", "nan"], "--minutes: nan: must lie between"),
         (["--gpu", "h999"], "--gpu: 'h999': is not in the catalog"),
+        (["--models", "llama-3.1-8b,gpt"], "--models: gpt: is none of llama-3.2-1b"),
         (["-o", "{full}"], "must be a new or empty folder"),
         (["-o", "{full}/a"], "must be a new or empty folder"),
         (["-o", "{full}/a/b"], "cannot be made"),

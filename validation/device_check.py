@@ -1123,7 +1123,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     start = time.monotonic()
     if not 0.05 <= asked.minutes <= 24 * 60:
         return fault(f"--minutes: {asked.minutes:g}: must lie between 0.05 and 1440")
-    gpu, folder = canonical(asked.gpu), Path(asked.output)
+    gpu, folder, models = canonical(asked.gpu), Path(asked.output), named(asked.models) or list(SHAPES)
+    if unknown := [m for m in models if m not in SHAPES]:
+        return fault(f"--models: {unknown[0]}: is none of {', '.join(SHAPES)}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         return fault(f"-o: {folder}: must be a new or empty folder, so that rows of two runs do not mix")
     try:
@@ -1137,10 +1139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     kind = chosen_device(torch, asked.device)
     if kind is None:
         return fault(f"--device: {asked.device}: PyTorch {torch.__version__} sees none")
-    models = named(asked.models) or list(SHAPES)
     small = asked.size == "small" or (asked.size == "auto" and kind != "cuda")
-    if unknown := [m for m in models if m not in SHAPES]:
-        return fault(f"--models: {unknown[0]}: is none of {', '.join(SHAPES)}")
     if small and not asked.models:
         models = models[:1]
     ranks = asked.ranks or (torch.cuda.device_count() if kind == "cuda" else 1)
@@ -1150,9 +1149,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     bench = Torch(kind, asked.seed)
     refused = {name: why for name in ("fp8", "int8") if (why := bench.refusal(name))}
     sections = plan(format, small=small, models=models, ranks=ranks, products=[p for p in ("fp8", "int8") if p not in refused])
-    wanted = named(asked.sections)
-    if wanted and not (sections := [s for s in sections if any(s.name.startswith(w) for w in wanted)]):
-        return fault(f"--sections: {asked.sections}: names none that there is here")
+    wanted, there = named(asked.sections), [s.name for s in sections]
+    if unknown := [w for w in wanted if not any(name.startswith(w) for name in there)]:
+        return fault(f"--sections: {unknown[0]}: is none of {', '.join(there)}")
+    sections = [s for s in sections if not wanted or any(s.name.startswith(w) for w in wanted)]
     # 57 s of a minute: the last point of a section may run over
     return carried_out(bench, gpu, folder, sections, refused, until=start + 57 * asked.minutes)
 
