@@ -324,7 +324,8 @@ def _passes(model: str, format: str, small: bool) -> Iterator[Pass]:
         loads += [("decode", 64, 8192)]
     for phase, batch, tokens in loads:
         yield Pass(model, phase, format, batch, tokens)
-    yield Pass(model, "decode", format, 1, 128 if small else 512, eager=True)
+    if not small:
+        yield Pass(model, "decode", format, 1, 512, eager=True)
 
 
 # ---- samples and the files they go to ----
@@ -585,7 +586,7 @@ class Torch:
             return int(self.torch.cuda.mem_get_info()[1])
         if self.kind == "mps":
             return int(self.torch.mps.recommended_max_memory())
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return host_bytes("MemTotal")
 
     def free_bytes(self) -> int:
         """Memory that is left."""
@@ -594,7 +595,7 @@ class Torch:
             return int(self.torch.cuda.mem_get_info()[0])
         if self.kind == "mps":
             return self.total_bytes() - int(self.torch.mps.current_allocated_memory())
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+        return host_bytes("MemAvailable")
 
     def wait(self) -> None:
         """Until the device has done all it was given."""
@@ -762,7 +763,7 @@ class Torch:
         """Scores and values of one layer, with as many cached keys and values as the point says."""
         b, t, h, g, d = point.batch, point.tokens, point.heads, point.kv_heads, point.head_dim
         copies = self.copies(2 * b * t * g * d * BYTES[point.format])
-        self.need(1.2 * (copies + 1) * point.moved)
+        self.need(1.1 * copies * point.moved + 64 * MIB)
         new = 1 if point.phase == "decode" else t
         q = self.filled((b, h, new, d), point.format)
         caches = [self.filled((2, b, g, t, d), point.format) for _ in range(copies)]
@@ -1029,6 +1030,18 @@ def visible_index(torch: Any) -> str:
     return os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] or "0"
 
 
+def host_bytes(what: str) -> int:
+    """Memory of the host, `MemTotal` or `MemAvailable`; all of it where the system tells only that."""
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="utf-8")
+    except OSError:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    found = re.search(rf"^{what}:\s*(\d+) kB$", text, re.MULTILINE)
+    if found is None:
+        raise Refused(f"/proc/meminfo does not tell {what}")
+    return int(found[1]) * 1024
+
+
 def cpu_title() -> str:
     """The processor's name and how many cores are open to the process."""
     try:
@@ -1110,7 +1123,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     start = time.monotonic()
     if not 0.05 <= asked.minutes <= 24 * 60:
         return fault(f"--minutes: {asked.minutes:g}: must lie between 0.05 and 1440")
-    gpu, folder = canonical(asked.gpu), Path(asked.output)
+    gpu, folder, models = canonical(asked.gpu), Path(asked.output), named(asked.models) or list(SHAPES)
+    if unknown := [m for m in models if m not in SHAPES]:
+        return fault(f"--models: {unknown[0]}: is none of {', '.join(SHAPES)}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         return fault(f"-o: {folder}: must be a new or empty folder, so that rows of two runs do not mix")
     try:
@@ -1124,10 +1139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     kind = chosen_device(torch, asked.device)
     if kind is None:
         return fault(f"--device: {asked.device}: PyTorch {torch.__version__} sees none")
-    models = named(asked.models) or list(SHAPES)
     small = asked.size == "small" or (asked.size == "auto" and kind != "cuda")
-    if unknown := [m for m in models if m not in SHAPES]:
-        return fault(f"--models: {unknown[0]}: is none of {', '.join(SHAPES)}")
     if small and not asked.models:
         models = models[:1]
     ranks = asked.ranks or (torch.cuda.device_count() if kind == "cuda" else 1)
@@ -1137,9 +1149,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     bench = Torch(kind, asked.seed)
     refused = {name: why for name in ("fp8", "int8") if (why := bench.refusal(name))}
     sections = plan(format, small=small, models=models, ranks=ranks, products=[p for p in ("fp8", "int8") if p not in refused])
-    wanted = named(asked.sections)
-    if wanted and not (sections := [s for s in sections if any(s.name.startswith(w) for w in wanted)]):
-        return fault(f"--sections: {asked.sections}: names none that there is here")
+    wanted, there = named(asked.sections), [s.name for s in sections]
+    if unknown := [w for w in wanted if not any(name.startswith(w) for name in there)]:
+        return fault(f"--sections: {unknown[0]}: is none of {', '.join(there)}")
+    sections = [s for s in sections if not wanted or any(s.name.startswith(w) for w in wanted)]
     # 57 s of a minute: the last point of a section may run over
     return carried_out(bench, gpu, folder, sections, refused, until=start + 57 * asked.minutes)
 

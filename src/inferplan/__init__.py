@@ -56,7 +56,6 @@ _PLACES = {
     "engine.segment": ("Segment",),
     "engine.step": ("Step", "decode", "prefill", "step"),
     "errors": ("DoesNotFit", "InferplanError", "NoFeasiblePlan", "NotFound", "SpecError", "Unsupported"),
-    "errors": ("DoesNotFit", "InferplanError", "NotFound", "SpecError", "Unsupported"),
     "launch.benchmark": ("launch_benchmark",),
     "launch.command": ("launch_command",),
     "launch.manifest": ("launch_manifest",),
