@@ -271,6 +271,60 @@ def offline(rows: list[Row]) -> tuple[list[Row], Counter[tuple[str, str]]]:
     return found, out
 
 
+SIDES = tuple(f"{side}_{name}" for side in ("prefill", "decode") for name in ("workers", "tp", "pp", "dp", "ep"))
+POOLED = (
+    "case", "source", "measured", "protocol", "model", "gpu", "engine", "engine_version", "weights", "kv", *SIDES, "input_tokens",
+    "output_tokens", "concurrency", "length_ratio", "max_num_batched_tokens", "tpot_s", "ttft_s",
+)  # fmt: skip
+KINDS = {"workers": "num_workers", "tp": "tp_size", "pp": "pp_size", "dp": "attention_dp_size", "ep": "moe_ep_size"}
+
+
+def pooled(x: Row) -> Row:
+    """A run through separate pools of workers."""
+    if not x["prefill_num_workers"] or not x["decode_num_workers"]:
+        raise LeftOut("number of workers not stated")
+    if x["protocol"] != "inferencemax" or x["wip"] != "False" or not x["concurrency"]:
+        raise LeftOut("another protocol, or its clients not stated")
+    sides = {f"{side}_{name}": _whole(x[f"{side}_{key}"]) for side in ("prefill", "decode") for name, key in KINDS.items()}
+    for side in ("prefill", "decode"):
+        devices = [float(x[f"{side}_{a}"]) * float(x[f"{side}_{b}"]) for a, b in (("tp_size", "attention_dp_size"), ("moe_tp_size", "moe_ep_size"))]
+        if devices[0] != devices[1]:
+            raise LeftOut("attention and experts split over different numbers of devices")
+    runtime = x["engine"] == "tensorrt-llm" or "-rc" in x["engine_version"]  # the version is that of Dynamo
+    return sides | {
+        "case": x["case"], "source": x["source"], "measured": x["measured"], "protocol": "disaggregated", "model": x["model"], "gpu": x["gpu"],
+        "engine": x["engine"], "engine_version": "" if runtime else x["engine_version"],
+        "weights": {"fp4": "nvfp4", "fp8": "fp8-block"}[x["precision_label"]], "kv": "fp8" if x["engine"] == "tensorrt-llm" else "",
+        "input_tokens": x["input_tokens"], "output_tokens": x["output_tokens"], "concurrency": _whole(x["concurrency"]), "length_ratio": "0.8",
+        "max_num_batched_tokens": "8192", "tpot_s": x["tpot_s"], "ttft_s": x["ttft_s"],
+    }  # fmt: skip
+
+
+def disaggregated(rows: list[Row]) -> tuple[list[Row], Counter[tuple[str, str]]]:
+    """Rows of the case file, and what is left out by part and reason."""
+    found: list[Row] = []
+    out: Counter[tuple[str, str]] = Counter()
+    for x in rows:
+        if x["mode"] != "disagg":
+            continue
+        try:
+            found.append(pooled(x))
+        except LeftOut as e:
+            out[x["gpu"], str(e)] += 1
+    return found, out
+
+
+def note(kind: str, out: Counter[tuple[str, str]]) -> None:
+    """Write what is left out beside what the other case file leaves out."""
+    path, columns = FOLDER / "left_out.csv", ("file", "group", "rows", "rule")
+    kept: list[Row] = []
+    if path.exists():
+        with path.open(newline="") as file:
+            kept = [row for row in csv.DictReader(file) if row["file"] != kind]
+    own = [{"file": kind, "group": g, "rows": str(n), "rule": rule} for (g, rule), n in sorted(out.items(), key=lambda pair: (-pair[1], pair[0]))]
+    write(path, columns, kept + own)
+
+
 def write(path: Path, columns: tuple[str, ...], rows: list[Row]) -> None:
     with path.open("w", newline="") as file:
         table = csv.DictWriter(file, columns, lineterminator="\n", restval="", extrasaction="ignore")
@@ -282,11 +336,13 @@ def main(arguments: list[str]) -> None:
     kind, path = arguments
     with Path(path).open(newline="") as file:
         rows = list(csv.DictReader(file))
-    found, out = offline(rows)
-    write(FOLDER / "offline.csv", COLUMNS, found)
-    for (group, reason), count in sorted(out.items(), key=lambda pair: -pair[1]):
-        print(count, group, reason)
-    print(len(found))
+    made = {"offline": (offline, COLUMNS), "disaggregated": (disaggregated, POOLED)}
+    if kind not in made:
+        raise SystemExit(f"'{kind}' is not one of {', '.join(made)}")
+    tabulate, columns = made[kind]
+    found, out = tabulate(rows)
+    write(FOLDER / f"{kind}.csv", columns, found)
+    note(kind, out)
 
 
 if __name__ == "__main__":

@@ -117,6 +117,11 @@ class RunTimes:
         return float(found.mean() if share is None else np.quantile(found, share))
 
 
+def no_steady_state() -> Continuous:
+    """Raises Unsupported: of requests through separate pools only runs are simulated."""
+    raise Unsupported("percentiles of single gaps are those of a steady state, which is not predicted of separate pools")
+
+
 def front_end_s(asked: Requests, each_s: NDArray[np.float64]) -> NDArray[np.float64]:
     """Seconds that prompts take in front of the engine's steps, `each_s` per prompt alone.
 
