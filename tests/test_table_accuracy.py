@@ -45,8 +45,10 @@ def test_a_sample_of_static_batches() -> None:
     assert np.median(errors(outcomes(cases, Predictor(Efficiency.ideal())))) > 0.33
 
 
-FLOORS = {("vllm", "argonne_all"): 0.10, ("tensorrt-llm", "argonne_all"): 0.08, ("deepspeed", "argonne_all"): 0.09,
-          ("tensorrt-llm", "trtllm_v0.9.0"): 0.11, ("fastertransformer", "fastertransformer"): 0.10, ("gpt-fast", "gpt-fast"): 0.09}  # fmt: skip
+FLOORS = {
+    ("vllm", "argonne_all"): 0.08, ("tensorrt-llm", "argonne_all"): 0.08, ("deepspeed", "argonne_all"): 0.08,
+    ("tensorrt-llm", "trtllm_v0.9.0"): 0.10, ("fastertransformer", "fastertransformer"): 0.09, ("gpt-fast", "gpt-fast"): 0.07,
+}  # fmt: skip
 
 
 @pytest.mark.slow

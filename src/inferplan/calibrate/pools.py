@@ -1,7 +1,7 @@
 """Rows of a case file about separate pools of workers, one that reads prompts and one that decodes, and their times. Knows no file.
 
-Requests are simulated one by one: a prompt is read by the worker whose turn it is, its cache crosses to a worker of the other pool, where it
-waits for a slot and blocks.
+Requests are simulated one by one: a prompt is read by the worker whose turn it is, its cache crosses to a worker of the other pool, where
+it waits for a slot and blocks.
 """
 
 from __future__ import annotations
@@ -101,8 +101,10 @@ def pool_times(prefill: Side, decode: Side, load: Loop) -> RunTimes:
 
 
 def transfer(prefill: Side, decode: Side) -> tuple[float, float]:
-    """Seconds until a cache has crossed: a start-up, and per token. The devices of the smaller worker send at once, over the scale-up link
-    where it joins all devices of both pools, else over the network."""
+    """Seconds until a cache has crossed: a start-up, and per token.
+
+    The devices of the smaller worker send at once, over the scale-up link where it joins all devices of both pools, else over the network.
+    """
     setting, hardware = prefill.estimate.setting, prefill.estimate.hardware
     near, far = tiers(hardware, network=setting.network)
     devices = sum(side.pool.workers * side.pool.gpus for side in (prefill, decode))

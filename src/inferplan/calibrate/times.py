@@ -222,8 +222,10 @@ def loop_times(e: Estimate, load: Loop, block: int | None, tables: StepTables) -
 def _staged(
     e: Estimate, load: Loop, schedule: Schedule, tables: StepTables, stages: int, steady: Callable[[], Continuous]
 ) -> RunTimes:  # fmt: skip
-    """Times under pipeline stages: as many batches in flight as stages, each with its share of requests, slots and cache, and each step of
-    theirs as long as a pass through all stages."""
+    """Times under pipeline stages: as many batches in flight as stages.
+
+    Each has its share of requests, slots and cache, and each of its steps is as long as a pass through all stages.
+    """
     shared = replace(
         load, clients=load.clients and max(1, load.clients // stages), rate_per_s=load.rate_per_s and load.rate_per_s / stages,
         requests=load.requests and max(1, load.requests // stages),
