@@ -205,7 +205,7 @@ def test_step_tables_are_shared_and_do_not_depend_on_the_other_rows(monkeypatch:
         ("drafts", {"draft_tokens": 3, "input_tokens": 8}),
         ("drafts", {"draft": "eagle", "input_tokens": 8}),
         ("eager", {"eager": "1", "input_tokens": 8}),
-        ("disaggregated", {"protocol": "disaggregated", "input_tokens": 8}),
+        ("names no pools", {"protocol": "disaggregated", "input_tokens": 8}),
         ("an output of one token has no tpot_s", {"input_tokens": 8, "output_tokens": 1}),
         ("more arrives than can be served", {"rate_per_s": 1e6, "input_tokens": 8, "output_tokens": 8}),
         ("Poisson", {"rate_per_s": 1, "arrival_cv": 0, "input_tokens": 8, "output_tokens": 8}),

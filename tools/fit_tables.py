@@ -260,9 +260,7 @@ def held_out(runs: list[Run], names: tuple[str, ...], column: str) -> float | No
     values = sorted({r.case.row[column] for r in runs})
     if len(values) < 2:
         return None
-    found = [
-        errors([r for r in runs if r.case.row[column] == v], fit([r for r in runs if r.case.row[column] != v], names)) for v in values
-    ]
+    found = [errors([r for r in runs if r.case.row[column] == v], fit([r for r in runs if r.case.row[column] != v], names)) for v in values]
     return float(np.median(np.concatenate(found)))
 
 
@@ -324,8 +322,10 @@ def main(said: Callable[[str], None] = print) -> None:
         c = fit(own, names)
         error, held = float(np.median(errors(own, c))), held_out(own, names, group.held)
         made.append((group, c, len(own), error, held))
-        said(f"{group.core:18} {group.level:14} {len(own):5} {error:.3f} {held if held is None else round(held, 3)} "
-             + str({k: float(f'{v:.3g}') for k, v in c.items()}))
+        said(
+            f"{group.core:18} {group.level:14} {len(own):5} {error:.3f} {held if held is None else round(held, 3)} "
+            + str({k: float(f"{v:.3g}") for k, v in c.items()})
+        )
     FILE.write_text(written(made))
 
 

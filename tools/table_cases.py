@@ -3,8 +3,8 @@
 Usage: python tools/table_cases.py offline COLLECTION.csv
        python tools/table_cases.py disaggregated COLLECTION.csv
 
-A collection is a table with one measured value per row; its columns are those that `offline` and `disaggregated` read below. Rows are
-taken or left out by rule alone, never by how well they are predicted; what is left out stands in validation/left_out.csv, counted by reason.
+A collection is a table with one measured value per row; its columns are those that `offline` and `disaggregated` read below. Rows
+are taken or left out by rule alone, never by how well they are predicted; validation/left_out.csv counts what is left out by reason.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from inferplan.memory.weights import weight_bytes
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "validation"
 COLUMNS = (
-    "case", "source", "group", "date", "model", "gpu", "gpus", "engine", "engine_version", "weights", "kv", "tp", "pp", "dp", "ep", "network",
-    "input_tokens", "output_tokens", "batch", "concurrency", "requests", "rate_per_s", "length_ratio", "context", "max_num_seqs",
+    "case", "source", "group", "date", "model", "gpu", "gpus", "engine", "engine_version", "weights", "kv", "tp", "pp", "dp", "ep",
+    "network", "input_tokens", "output_tokens", "batch", "concurrency", "requests", "rate_per_s", "length_ratio", "context", "max_num_seqs",
     "max_num_batched_tokens", "max_model_len", "utilization", "quantity", "value", "note",
 )  # fmt: skip
 Row = dict[str, str]
@@ -49,7 +49,8 @@ GPUS = {
     "NVIDIA GH200 Grace Hopper Superchip 144GB": "gh200-144gb", "NVIDIA GH200 Grace Hopper Superchip 96GB": "gh200-96gb",
     "NVIDIA L40S": "l40s", "NVIDIA B200-SXM-180GB": "b200-sxm", "NVIDIA GB200": "gb200", "NVIDIA H200-NVL-141GB": "h200-nvl-141gb",
     "NVIDIA RTX PRO 6000 Blackwell Server Edition": "rtx-pro-6000-server", "AMD Instinct MI300X 192GB HBM3": "mi300x",
-    "AMD Instinct MI325X 256GB HBM3e": "mi325x", "AMD Instinct MI300X-NPS1-SPX-192GB-750W": "mi300x", "AMD MI300X-NPS1-SPX-192GB-750W": "mi300x",
+    "AMD Instinct MI325X 256GB HBM3e": "mi325x", "AMD Instinct MI300X-NPS1-SPX-192GB-750W": "mi300x",
+    "AMD MI300X-NPS1-SPX-192GB-750W": "mi300x",
 }  # fmt: skip
 ENGINES = {
     "vLLM": "vllm", "vllm": "vllm", "vLLM (ROCm)": "vllm", "vLLM (XPU)": "vllm", "TensorRT-LLM": "tensorrt-llm", "SGLang": "sglang",
@@ -163,7 +164,8 @@ def static_table(x: Row) -> Row:
 
 SENT = {
     ("128", "128"): 30000, ("128", "2048"): 3000, ("128", "4096"): 1500, ("500", "2000"): 3000, ("1000", "1000"): 3000,
-    ("1024", "2048"): 3000, ("1000", "2000"): 3000, ("2048", "128"): 3000, ("2048", "2048"): 1500, ("5000", "500"): 1500, ("20000", "2000"): 1000,
+    ("1024", "2048"): 3000, ("1000", "2000"): 3000, ("2048", "128"): 3000, ("2048", "2048"): 1500, ("5000", "500"): 1500,
+    ("20000", "2000"): 1000,
 }  # fmt: skip
 """Requests of each pair of lengths, as the documentation of TensorRT-LLM's tables states them (performance overview)."""
 
@@ -199,7 +201,8 @@ def mlperf(x: Row) -> Row:
     tp, replicas = _replicas(row, float(x["num_gpus"]))
     row |= {"engine_version": RELEASES[x["engine_version"]] if engine == "TensorRT-LLM" else ""}
     row |= {"kv": "fp8", "gpus": str(tp), "tp": str(tp), "length_ratio": "0.01", "max_model_len": "2048", "max_num_seqs": "1024"}
-    row |= {"input_tokens": str(round(2 * float(inputs))), "output_tokens": str(round(2 * float(outputs))), "max_num_batched_tokens": "8192"}
+    row |= {"input_tokens": str(round(2 * float(inputs))), "output_tokens": str(round(2 * float(outputs)))}
+    row |= {"max_num_batched_tokens": "8192"}
     row["note"] = f"{x['batch_or_concurrency']}, a replica of {x['num_gpus']} devices; {x['notes'].split('; ')[0]}"
     if row["quantity"] == "output_tokens_per_s":
         row["value"] = repr(float(row["value"]) / replicas)
@@ -258,17 +261,77 @@ def offline(rows: list[Row]) -> tuple[list[Row], Counter[tuple[str, str]]]:
     seen: set[tuple[str, ...]] = set()
     for x in with_rates(rows):
         try:
-            row = TAKEN.get(x["source_group"], batched)(x)
-            key = tuple(row.get(c, "") for c in COLUMNS if c not in ("case", "source", "group", "date", "value", "note"))
-            if x["source_group"].startswith("argonne_fig") and key in seen:
-                raise LeftOut("the same setting as another row of the collection")
-            if x["source_group"].startswith("argonne"):
-                seen.add(key)
+            row = once(TAKEN.get(x["source_group"], batched)(x), seen)
         except LeftOut as e:
             out[x["source_group"], str(e)] += 1
             continue
         found.append({"case": x["row_id"], **row})
     return found, out
+
+
+def once(row: Row, seen: set[tuple[str, ...]]) -> Row:
+    """The row, unless a figure of Argonne's repeats the setting of another; raises LeftOut."""
+    key = tuple(row.get(c, "") for c in COLUMNS if c not in ("case", "source", "group", "date", "value", "note"))
+    if row["group"].startswith("argonne_fig") and key in seen:
+        raise LeftOut("the same setting as another row of the collection")
+    if row["group"].startswith("argonne"):
+        seen.add(key)
+    return row
+
+
+SIDES = tuple(f"{side}_{name}" for side in ("prefill", "decode") for name in ("workers", "tp", "pp", "dp", "ep"))
+POOLED = (
+    "case", "source", "measured", "protocol", "model", "gpu", "engine", "engine_version", "weights", "kv", *SIDES, "input_tokens",
+    "output_tokens", "concurrency", "length_ratio", "max_num_batched_tokens", "tpot_s", "ttft_s",
+)  # fmt: skip
+KINDS = {"workers": "num_workers", "tp": "tp_size", "pp": "pp_size", "dp": "attention_dp_size", "ep": "moe_ep_size"}
+
+
+def pooled(x: Row) -> Row:
+    """A run through separate pools of workers."""
+    if not x["prefill_num_workers"] or not x["decode_num_workers"]:
+        raise LeftOut("number of workers not stated")
+    if x["protocol"] != "inferencemax" or x["wip"] != "False" or not x["concurrency"]:
+        raise LeftOut("another protocol, or its clients not stated")
+    sides = {f"{side}_{name}": _whole(x[f"{side}_{key}"]) for side in ("prefill", "decode") for name, key in KINDS.items()}
+    for side in ("prefill", "decode"):
+        size = {key: float(x[f"{side}_{key}_size"]) for key in ("tp", "attention_dp", "moe_tp", "moe_ep")}
+        if size["tp"] * size["attention_dp"] != size["moe_tp"] * size["moe_ep"]:
+            raise LeftOut("attention and experts split over different numbers of devices")
+    runtime = x["engine"] == "tensorrt-llm" or "-rc" in x["engine_version"]  # the version is that of Dynamo
+    return sides | {
+        "case": x["case"], "source": x["source"], "measured": x["measured"], "protocol": "disaggregated", "model": x["model"],
+        "gpu": x["gpu"], "engine": x["engine"], "engine_version": "" if runtime else x["engine_version"],
+        "weights": {"fp4": "nvfp4", "fp8": "fp8-block"}[x["precision_label"]], "kv": "fp8" if x["engine"] == "tensorrt-llm" else "",
+        "input_tokens": x["input_tokens"], "output_tokens": x["output_tokens"], "concurrency": _whole(x["concurrency"]),
+        "length_ratio": "0.8", "max_num_batched_tokens": "8192", "tpot_s": x["tpot_s"], "ttft_s": x["ttft_s"],
+    }  # fmt: skip
+
+
+def disaggregated(rows: list[Row]) -> tuple[list[Row], Counter[tuple[str, str]]]:
+    """Rows of the case file, and what is left out by part and reason."""
+    found: list[Row] = []
+    out: Counter[tuple[str, str]] = Counter()
+    for x in rows:
+        if x["mode"] != "disagg":
+            continue
+        try:
+            found.append(pooled(x))
+        except LeftOut as e:
+            out[x["gpu"], str(e)] += 1
+    return found, out
+
+
+def note(kind: str, out: Counter[tuple[str, str]]) -> None:
+    """Write what is left out beside what the other case file leaves out."""
+    path, columns = FOLDER / "left_out.csv", ("file", "group", "rows", "rule")
+    kept: list[Row] = []
+    if path.exists():
+        with path.open(newline="") as file:
+            kept = [row for row in csv.DictReader(file) if row["file"] != kind]
+    ordered = sorted(out.items(), key=lambda pair: (-pair[1], pair[0]))
+    own = [{"file": kind, "group": group, "rows": str(count), "rule": rule} for (group, rule), count in ordered]
+    write(path, columns, kept + own)
 
 
 def write(path: Path, columns: tuple[str, ...], rows: list[Row]) -> None:
@@ -282,11 +345,13 @@ def main(arguments: list[str]) -> None:
     kind, path = arguments
     with Path(path).open(newline="") as file:
         rows = list(csv.DictReader(file))
-    found, out = offline(rows)
-    write(FOLDER / "offline.csv", COLUMNS, found)
-    for (group, reason), count in sorted(out.items(), key=lambda pair: -pair[1]):
-        print(count, group, reason)
-    print(len(found))
+    made = {"offline": (offline, COLUMNS), "disaggregated": (disaggregated, POOLED)}
+    if kind not in made:
+        raise SystemExit(f"'{kind}' is not one of {', '.join(made)}")
+    tabulate, columns = made[kind]
+    found, out = tabulate(rows)
+    write(FOLDER / f"{kind}.csv", columns, found)
+    note(kind, out)
 
 
 if __name__ == "__main__":

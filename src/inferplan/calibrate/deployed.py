@@ -18,8 +18,6 @@ from inferplan.specs.hardware import Accelerator
 from inferplan.specs.parallel import Parallel
 from inferplan.specs.precision import Precision
 
-DISAGGREGATED = "disaggregated"
-
 
 @lru_cache(maxsize=512)
 def _opened(text: str, folder: str) -> Opened:
@@ -114,8 +112,6 @@ class Deployment:
 
 def _refuse(case: Case) -> None:
     """Raise Unsupported for what a row may say and no time is predicted of."""
-    if case.text("protocol") == DISAGGREGATED:
-        raise Unsupported("times of disaggregated pools are not predicted from a case file")
     if case.number("draft_tokens", 0, 1000) or case.text("draft"):
         raise Unsupported("times with drafts are not predicted from a case file; see 'inferplan speculate'")
     if case.text("eager") in ("1", "yes", "true", "True"):

@@ -8,7 +8,7 @@ from inferplan.calibrate.cases import Case
 from inferplan.deployment import MAX_BATCH, MAX_TOKENS
 from inferplan.errors import SpecError, Unsupported
 
-INFERENCEMAX = "inferencemax"
+INFERENCEMAX = ("inferencemax", "disaggregated")
 INFERENCEMAX_RATIO = 0.8
 MAX_REQUESTS = 10**6
 
@@ -80,7 +80,7 @@ def load_of(case: Case) -> Loop | Batch:
 
 def _ratio(case: Case) -> float:
     said = case.number("length_ratio", 0, 1)
-    return said if said is not None else INFERENCEMAX_RATIO if case.text("protocol") == INFERENCEMAX else 1.0
+    return said if said is not None else INFERENCEMAX_RATIO if case.text("protocol") in INFERENCEMAX else 1.0
 
 
 def _cv(case: Case) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from inferplan.calibrate.banded import Banded
 from inferplan.calibrate.cases import Case
 from inferplan.calibrate.deployed import Deployment, launch_of, model_of, precision_of, served_precision
 from inferplan.calibrate.loads import Batch, Loop, load_of, share_of
+from inferplan.calibrate.pools import Pools, Side, pool_times, pools_of
 from inferplan.calibrate.times import TIMES, Times, batch_times, loop_times
 from inferplan.deployment import Estimate
 from inferplan.engine.cache_bytes import kv_bytes_per_token, kv_bytes_per_token_unbounded, state_bytes_per_sequence
@@ -89,7 +91,7 @@ class Predictor:
 
     def times(self, case: Case) -> tuple[Times, Banded]:
         """Times of the load and deployment that a row names, and their bands, as they were found at its first row."""
-        key = Deployment.of(case), load_of(case)
+        key = Deployment.of(case), load_of(case), pools_of(case)
         found = self._times.get(key)
         if found is None:
             try:
@@ -101,7 +103,9 @@ class Predictor:
             raise found.with_traceback(None)
         return found
 
-    def _new_times(self, case: Case, deployment: Deployment, load: Loop | Batch) -> tuple[Times, Banded]:
+    def _new_times(self, case: Case, deployment: Deployment, load: Loop | Batch, pools: Pools | None) -> tuple[Times, Banded]:
+        if pools is not None:
+            return self._pool_times(case, deployment, load, pools), Banded(None, None, load)  # too few such runs to know a band
         estimated = self._estimates.get(deployment)
         if estimated is None:
             estimated = self._estimates[deployment] = deployment.estimator(case, self.efficiency)
@@ -124,6 +128,17 @@ class Predictor:
             return self._steps(deployment, e, schedule, longest)
 
         return loop_times(e, load, deployment.block_size, tables), Banded.of(e, load)
+
+    def _pool_times(self, case: Case, deployment: Deployment, load: Loop | Batch, pools: Pools) -> Times:
+        if isinstance(load, Batch):
+            raise Unsupported("pools are simulated for a closed loop: name concurrency")
+        lengths = {"input_tokens": load.input_tokens, "output_tokens": load.output_tokens, "context": load.input_tokens}
+        sides = []
+        for pool in (pools.prefill, pools.decode):
+            own = replace(deployment, parallel=pool.parallel)
+            e = own.estimator(case, self.efficiency)(**lengths)
+            sides.append(Side(pool, e, partial(self._steps, own, e)))
+        return pool_times(sides[0], sides[1], load)
 
     def _steps(self, deployment: Deployment, e: Estimate, schedule: Schedule, longest: int) -> TableSteps:
         """Step times for so many slots and tokens, from a table that reaches to the next power of two: rows of all sizes share a few."""

@@ -118,6 +118,11 @@ class RunTimes:
         return float(found.mean() if share is None else np.quantile(found, share))
 
 
+def no_steady_state() -> Continuous:
+    """Raises Unsupported: of requests through separate pools only runs are simulated."""
+    raise Unsupported("percentiles of single gaps are those of a steady state, which is not predicted of separate pools")
+
+
 def front_end_s(asked: Requests, each_s: NDArray[np.float64]) -> NDArray[np.float64]:
     """Seconds that prompts take in front of the engine's steps, `each_s` per prompt alone.
 
@@ -218,8 +223,9 @@ def loop_times(e: Estimate, load: Loop, block: int | None, tables: StepTables) -
 def _staged(
     e: Estimate, load: Loop, schedule: Schedule, tables: StepTables, stages: int, steady: Callable[[], Continuous]
 ) -> RunTimes:  # fmt: skip
-    """Times under pipeline stages: as many batches in flight as stages, each with its share of requests, slots and cache, and each step of
-    theirs as long as a pass through all stages.
+    """Times under pipeline stages: as many batches in flight as stages.
+
+    Each has its share of requests, slots and cache, and each of its steps is as long as a pass through all stages.
     """
     shared = replace(
         load, clients=load.clients and max(1, load.clients // stages), rate_per_s=load.rate_per_s and load.rate_per_s / stages,
