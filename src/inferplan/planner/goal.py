@@ -60,7 +60,8 @@ class Traffic(Record):
         said = [n for n in ("rate_per_s", "users", "trace") if getattr(self, n) is not None]
         if len(said) != 1:
             rule = f"give one of rate_per_s, users and trace; {'there are ' + ' and '.join(said) if said else 'there is none'}"
-            raise refusal(SpecError(rule, field="traffic"))
+            raise refusal(SpecError(rule))
+        self._idle()
         peaks = [n for n in ("peak_per_s", "peak_factor", "profile") if getattr(self, n) is not None]
         if len(peaks) > 1 or (peaks and self.trace):
             raise refusal(SpecError("says the peak a second time", field=peaks[-1], value=getattr(self, peaks[-1])))
@@ -69,6 +70,13 @@ class Traffic(Record):
         if self.peak_per_s is not None and self.peak_per_s < self.mean_per_s * (1 - 1e-9):
             raise refusal(SpecError("must not be below the mean rate", field="peak_per_s", value=self.peak_per_s))
         return self
+
+    def _idle(self) -> None:
+        """Raise for a field that the kind of traffic makes no use of."""
+        needs = {"limit": "trace", "window_s": "trace", "active_share": "users", "requests_per_user_min": "users"}
+        for name, other in needs.items():
+            if name in self.model_fields_set and getattr(self, other) is None:
+                raise refusal(SpecError(f"needs {other}", field=name, value=getattr(self, name)))
 
     @property
     def mean_per_s(self) -> float:
@@ -91,7 +99,7 @@ class Sizes(Record):
         text = str(raw) if isinstance(raw, int) and not isinstance(raw, bool) else raw
         if not isinstance(text, str):
             raise refusal(SpecError("must be a length or a law of lengths, such as 512 or lognormal:512,1500", value=raw))
-        _refusing(Lengths.parse, text)
+        _refusing(Lengths.parse, text, "")
         return text
 
 
@@ -142,7 +150,7 @@ class Measured(Record):
     @model_validator(mode="after")
     def _one(self) -> Measured:
         if (self.rate_per_s is None) == (self.tokens_per_s is None):
-            raise refusal(SpecError("give one of rate_per_s and tokens_per_s", field="measured"))
+            raise refusal(SpecError("give one of rate_per_s and tokens_per_s"))
         return self
 
 
@@ -259,6 +267,9 @@ class Goal(Spec):
     def _whole(self) -> Goal:
         if self.slo is not None:
             _refusing(Targets.parse, self.slo)
+        if self.measured is not None and (self.model or self.slo is not None):
+            said = "model" if self.model else "slo"
+            raise refusal(SpecError("is of no account beside measured: nothing is estimated", field=said, value=str(getattr(self, said))))
         if self.measured is None and not self.model:
             raise refusal(SpecError("is required and missing", field="model"))
         if self.measured is None and self.slo is None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from inferplan.deployment import estimate, remedies
 from inferplan.errors import InferplanError, NoFeasiblePlan
 from inferplan.planner.candidate import parts
 from inferplan.planner.cost import Bill, Offer, drawn_w
@@ -17,6 +18,7 @@ from inferplan.planner.goal import Goal
 from inferplan.planner.pools import PoolBench, Pools
 from inferplan.planner.proof import Bench, Tried
 from inferplan.planner.replica import Replica
+from inferplan.planner.screening import NO_ROOM
 from inferplan.planner.search import TOO_MANY, UNKNOWN, UNPRICED, Fallen, Option, Search, search
 from inferplan.planner.targets import Target, Targets
 from inferplan.planner.whatif import Swing, measure_first, swings
@@ -24,6 +26,7 @@ from inferplan.serving.batch_times import Workload
 
 TELL = Callable[[str, int, int], None]
 Proven = tuple[Option, Bench | PoolBench | None]
+NOT_SIMULATED, CLOSED = "not simulated", "--finalists 0 plans in closed form"
 MORE = 4  # times as many finalists as asked for are simulated at most
 
 
@@ -212,7 +215,7 @@ def _simulated(found: Search, option: Option) -> Proven | None:
             return _pooled(found, option, option.pools, bench)
         good, bad = bench.largest_rate_per_s(option.rate_per_s)
     except InferplanError as e:
-        found.fallen.append(("not simulated", option.candidate.name, str(e), 0.0))
+        found.fallen.append((NOT_SIMULATED, option.candidate.name, str(e), 0.0))
         return None
     if not good:
         found.fallen.append(("misses in simulation at every rate", option.candidate.name, f"at {bad:.3g} requests/s: not proven", 0.0))
@@ -340,6 +343,22 @@ def smallest_change(found: Search) -> str:
         first = next((f for f in found.reasons() if f.group.startswith("misses")), next(iter(found.reasons()), None))
         if first is not None:
             told.append(f"{first.group}: {first.example}: {first.reason}")
-        told.append("more devices per replica (--max-replica-gpus), narrower weights or shorter requests would help")
+            told += _remedy(found) if first.group == NO_ROOM else [CLOSED] if first.group == NOT_SIMULATED else []
     return "; ".join(told)
+
+
+def _remedy(found: Search) -> list[str]:
+    """The smallest single change under which the candidate with most memory would start; nothing where none is found."""
+    none = [s.candidate for s in found.every if s.group == NO_ROOM]
+    if not none:
+        return []
+    c = max(none, key=lambda c: c.gpus * c.kind.hardware.usable_bytes)
+    k = c.kind
+    e = estimate(
+        k.model, k.hardware, k.precision, input_tokens=found.work.input.longest, output_tokens=found.work.output.longest,
+        parallel=c.parallel, engine=k.engine.name, version=k.engine.version, efficiency=k.efficiency, network=k.network,
+        utilization=found.goal.search.utilization,
+    )  # fmt: skip
+    change = next(iter(remedies(e)), None)
+    return [] if change is None else [f"{c.split} on {k.hardware.name} would start with {change.what}"]
 

@@ -23,7 +23,7 @@ from inferplan.specs.parallel import Parallel
 from inferplan.units import show
 
 SIZES, MOST = 24, 4096
-NO_ROOM = "does not fit the memory"
+NO_ROOM = "does not start"
 SLACK = 0.9  # of a limit on gaps: a step of the batch that keeps it lies near it, and bounds must not rule out what does
 
 

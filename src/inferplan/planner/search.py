@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from inferplan.errors import InferplanError
+from inferplan.errors import DoesNotFit, InferplanError, Unsupported
 from inferplan.planner.candidate import Candidate, Kind, kinds
 from inferplan.planner.cost import Offer, drawn_w, listed_offers, listed_purchase_usd, owned_usd_per_h
 from inferplan.planner.demand import Demand
@@ -28,7 +28,7 @@ OTHERS, NEAR = 6, 2.5  # parts beyond those that are looked at in full as well, 
 LOOKED = 400
 GAIN = 1.02  # by which other limits or drafts must raise what a replica takes to be chosen
 DEARER, TOO_MANY, UNPRICED, UNKNOWN = "dearer", "more devices than allowed", "no price listed", "not modelled"
-NO_GAIN = "other limits or drafts: no gain"
+TOO_LONG, NO_GAIN = "longer than the model's context", "other limits or drafts: no gain"
 
 
 @dataclass(frozen=True)
@@ -157,14 +157,24 @@ class Search:
         listed = list(kinds(self.goal))
         for i, (kind, title, reason) in enumerate(listed):
             self.tell("screening", i, len(listed))
-            if kind is None:
-                self.fallen.append((UNKNOWN, title, reason, 0.0))
-            elif self.goal.search.objective == "cost" and not self.market.offers(kind.hardware):
-                asked = f"no {' or '.join(self.goal.money.kinds)} price listed"
-                self.fallen.append((UNPRICED, title, f"{asked}; give one (--price {kind.hardware.name}=USD)", 0.0))
-            else:
+            group, why_not = (UNKNOWN, reason) if kind is None else self._ruled_out(kind)
+            if group:
+                self.fallen.append((group, title, why_not, 0.0))
+            elif kind is not None:
                 splits = kind.splits(self.goal)
                 self.every += screened(kind, splits, self.work, self.targets, utilization=self.goal.search.utilization)
+
+    def _ruled_out(self, kind: Kind) -> tuple[str, str]:
+        """Why no split of a kind is looked at, and the group of that reason; two empty texts where there is no reason."""
+        longest, context = self.work.input.longest + self.work.output.longest, kind.model.context
+        if context is not None and longest > context:
+            return TOO_LONG, f"requests of up to {longest:,} tokens, {kind.model.title} takes {context:,} (max= cuts a law of lengths)"
+        if self.goal.search.objective == "cost" and not self.market.offers(kind.hardware):
+            asked = f"no {' or '.join(self.goal.money.kinds)} price listed"
+            return UNPRICED, f"{asked}; give one (--price {kind.hardware.name}=USD)"
+        if self.goal.search.objective == "energy" and kind.hardware.power is None:
+            return UNKNOWN, "no rated power is known"
+        return "", ""
 
     def bounded(self) -> list[tuple[float, Screened]]:
         """Candidates that may do, by the least that their fleet can cost."""
@@ -308,7 +318,7 @@ class Search:
         """The same with drafts, nothing where they do not run."""
         try:
             return [drafted(found, asked)]
-        except InferplanError as e:
+        except (DoesNotFit, Unsupported) as e:
             self.fallen.append((UNKNOWN, f"{found.candidate.name}, {asked.name}", str(e), 0.0))
             return []
 

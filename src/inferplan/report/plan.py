@@ -143,7 +143,7 @@ def _show_choices(p: Plan, out: Console) -> None:
         money = [usd(b.usd_per_month), usd(b.usd_per_million_blended_tokens)] if b else ["", ""]
         rows.append([k.kind.hardware.name, k.kind.precision.name, _ways(c), f"{f.gpus:,}", f"{f.at_mean}/{f.at_peak}/{f.replicas}", *money,
                      share(c.load_mean), share(c.load_peak), c.verdict])  # fmt: skip
-    head = ["Part", "weights", "split", "devices", "replicas", "a month", "per M", "load", "peak", "verdict"]
+    head = ["Part", "weights", "split", "devices", "replicas", "a month", "per M", "load", "at peak", "verdict"]
     out.print("\nChoices: replicas at the mean / at the peak / with spares; money at the mean load")
     out.print(table(head, rows, right=(3, 4, 5, 6, 7, 8)))
     if len(p.choices) > SHOWN:
