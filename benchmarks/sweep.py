@@ -1,4 +1,4 @@
-"""How fast a sweep is: points per second of one core against scalar calls in the same run, formatting apart; and large ones on Dask workers.
+"""How fast a sweep is: points per second of one core against scalar calls in the same run, formatting apart; large ones on Dask.
 
     python benchmarks/sweep.py [model] [part]
     python benchmarks/sweep.py --dask POINTS FOLDER.parquet/ [workers]
@@ -6,6 +6,7 @@
 The second form writes that many points (about) and prints the peak memory of this process and of the workers.
 """
 
+import os
 import resource
 import sys
 import threading
@@ -29,7 +30,7 @@ def grids(model: str, part: str) -> dict[str, ip.Space]:
     """Grids of one model whose points share more or less of the work."""
     both = {"model": model, "hardware": part, "precision": "fp8"}
     return {
-        "batch x prompt x output": ip.Space(**both, tp="1..8x2", batch="1..256", input_tokens="128..8192+128", output_tokens="64..2048+128"),
+        "lengths": ip.Space(**both, tp="1..8x2", batch="1..256", input_tokens="128..8192+128", output_tokens="64..2048+128"),
         "many batches": ip.Space(**both, tp="1..8x2", batch="1..2048", input_tokens="256..8192x2", output_tokens="64..4096x1.2"),
         "prompts alone": ip.Space(**both, tp="1..8x2", batch="1..256", input_tokens="16..8192+32", output_tokens="256"),
         "many small deployments": ip.Space(**both, tp="1..8x2", pp="1..4", dp="1..8x2", batch="1..256x2", input_tokens="256..8192x2"),
@@ -69,10 +70,10 @@ def rates(model: str, part: str) -> None:
             f"{name}: {space.points:,} points, {space.points / seconds:,.0f}/s of one core; scalar {1e3 * one:.1f} ms a point,"
             f" ratio {one * space.points / seconds:,.0f}"
         )
-    table = Table.of(blocks(grids(model, part)["batch x prompt x output"], 0), COLUMNS)
+    table = Table.of(blocks(grids(model, part)["lengths"], 0), COLUMNS)
     for ending in ("csv", "parquet"):
         seconds, data = cpu(lambda ending=ending: encoded(table, ending))
-        print(f"formatting alone, {ending}: {len(table) / seconds / 1e6:.2f} million rows/s of one core, {len(data) / len(table):.0f} B a row")
+        print(f"formatting alone, {ending}: {len(table) / seconds:,.0f} rows/s of one core, {len(data) / len(table):.0f} B a row")
 
 
 def large(points: int) -> ip.Space:
@@ -86,7 +87,7 @@ def large(points: int) -> ip.Space:
 
 
 def watch(peaks: dict[int, float], ended: threading.Event) -> None:
-    """The largest resident memory of each descendant of this process, in MiB, several times a second."""
+    """The largest resident memory of each child of this process, in MiB, several times a second."""
     while not ended.wait(0.25):
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
@@ -96,7 +97,7 @@ def watch(peaks: dict[int, float], ended: threading.Event) -> None:
 def note(peaks: dict[int, float], entry: Path) -> None:
     try:
         fields = dict(line.split(":", 1) for line in (entry / "status").read_text().splitlines() if ":" in line)
-        if "spawn_main" in (entry / "cmdline").read_text() and "VmHWM" in fields:
+        if int(fields["PPid"]) == os.getpid() and "VmHWM" in fields:
             peaks[int(entry.name)] = float(fields["VmHWM"].split()[0]) / MIB
     except OSError:
         return
@@ -122,8 +123,9 @@ def on_dask(points: int, out: str, workers: int) -> None:
     tally = finished([pieces], target, keep=True)
     size = sum(f.stat().st_size for f in target.folder.iterdir())
     print(f"{tally.points:,} points ({len(todo):,} chunks) on {workers} workers in {wall:.0f} s, {size / 1e9:.2f} GB")
-    print(f"peak memory: here {early:.0f} MiB after a tenth, {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MIB:.0f} MiB in the end;")
-    print("workers and their keepers " + ", ".join(f"{p:.0f}" for p in sorted(peaks.values(), reverse=True)) + " MiB")
+    late = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MIB
+    print(f"peak memory: here {early:.0f} MiB after a tenth, {late:.0f} MiB in the end;")
+    print("children, workers among them,  " + ", ".join(f"{p:.0f}" for p in sorted(peaks.values(), reverse=True)) + " MiB")
 
 
 def main() -> None:

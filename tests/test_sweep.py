@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +40,7 @@ from inferplan.specs.engine import Engine
 from inferplan.specs.parallel import Parallel
 from inferplan.terms import TERMS
 
+PARTS = ["h100", "h100,a100"]
 SMALL = {"model": "7b", "hardware": "h100,a100", "precision": "fp8,bf16", "tp": "1,2", "batch": "1..64x2", "input_tokens": "128,1024"}
 WAYS = {
     "dense": ("llama-3.1-70b", "h100", "fp8", "vllm", Parallel(tp=4), Fixed()),
@@ -104,7 +107,8 @@ def test_short_outputs_are_exact() -> None:
 
 
 def test_what_a_part_or_a_rule_forbids_is_a_row() -> None:
-    space = Space(model="llama-3.1-70b", hardware="h100", precision="bf16", tp="1,3,4", ep="1,5", batch="1,4096", input_tokens="1024,100000")
+    loads = {"batch": "1,4096", "input_tokens": "1024,100000"}
+    space = Space(model="llama-3.1-70b", hardware="h100", precision="bf16", tp="1,3,4", ep="1,5", **loads)
     found = ip.sweep(space)
     assert len(found) == space.points == 24
     refused = found[found.ep == 5]
@@ -119,7 +123,10 @@ def test_what_a_part_or_a_rule_forbids_is_a_row() -> None:
     assert (found.fits == (found.reason == "")).all()
 
 
-@given(st.lists(st.integers(1, 3000), min_size=1, max_size=5), st.lists(st.integers(1, 3000), min_size=1, max_size=5), st.integers(0, 10**6))
+SOME = st.lists(st.integers(1, 3000), min_size=1, max_size=5)
+
+
+@given(SOME, SOME, st.integers(0, 10**6))
 @settings(max_examples=60, deadline=None)
 def test_means_of_lines_are_exact(inputs: list[int], outputs: list[int], seed: int) -> None:
     """The mean over whole contexts of any function that is a line between knots, against summing it up."""
@@ -155,8 +162,8 @@ def test_geometric_ranges_stay_within_their_ends(a: int, b: int, factor: float) 
 
 
 ODD = {
-    "batch": ["0", "-3", "1..0", "1,,2", "x", "1..2..3", "1..8y2", "1..8x1", "1..8x0", "1..8+0", "1..8+1.5", "nan", "1e3", "١", 2.5, True, None,
-              [], "", [[1]], {"a": 1}, "1..1000001", "9" * 30, "1..9x" + "9" * 30],
+    "batch": ["0", "-3", "1..0", "1,,2", "x", "1..2..3", "1..8y2", "1..8x1", "1..8x0", "1..8+0", "1..8+1.5", "nan", "1e3", "\u0661", 2.5, True,
+              None, [], "", [[1]], {"a": 1}, "1..1000001", "9" * 30, "1..9x" + "9" * 30],
     "utilization": [float("nan"), float("inf"), -1, 2, "0.9", True],
     "max_num_seqs": [0, -1, 1.5, "8", 10**12],
     "cached_tokens": [-1, 1024, 10**10, "1"],
@@ -238,9 +245,7 @@ def test_the_digest_holds_all_that_rows_depend_on(tmp_path: Path) -> None:
     assert len(digests) == 2
 
 
-@given(
-    st.integers(1, 2000), st.integers(1, 3000), st.integers(1, 300), st.sampled_from(["1", "1,2", "1..8"]), st.sampled_from(["h100", "h100,a100"])
-)
+@given(st.integers(1, 2000), st.integers(1, 3000), st.integers(1, 300), st.sampled_from(["1", "1,2", "1..8"]), st.sampled_from(PARTS))
 @settings(max_examples=60, deadline=None)
 def test_chunks_cover_each_point_once_and_stay_small(b: int, i: int, o: int, tp: str, part: str) -> None:
     space = Space(model="7b", hardware=part, tp=tp, batch=f"1..{b}", input_tokens=f"1..{i}", output_tokens=f"1..{o}", max_points=10**12)
@@ -374,8 +379,8 @@ def test_errors_of_the_work_come_through() -> None:
 
 
 def test_processes_make_the_same_rows() -> None:
-    space = Space.from_mapping({**SMALL, "tp": "1..8", "pp": "1..8", "batch": "1..8"})
-    assert Layout.of(space).chunks > 3
+    space = Space.from_mapping({**SMALL, "tp": "1..8", "pp": "1..2", "batch": "1..8"})
+    assert Layout.of(space).chunks == 2
     pd.testing.assert_frame_equal(ip.sweep(space, jobs=2), ip.sweep(space), check_exact=True)
 
 
@@ -411,8 +416,8 @@ def test_a_scheduler_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture
 # Files
 
 
-ASKED = ("--model", "7b", "--gpu", "h100,a100", "--dtype", "fp8,bf16", "--tp", "1..4", "--pp", "1..4", "--batch", "1..16x2", "--isl", "128,1024")
-MANY = (*ASKED, "--dp", "1..3")
+ASKED = ("--model", "7b", "--gpu", "h100", "--dtype", "fp8,bf16", "--tp", "1,2,3", "--pp", "1,2", "--batch", "1..16x2", "--isl", "128,1024")
+MANY = (*ASKED, "--dp", "1..8")
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -425,15 +430,18 @@ def test_a_file_has_every_row_once(capsys: pytest.CaptureFixture[str], tmp_path:
     path = tmp_path / "rows.csv"
     code, out, err = run(capsys, "sweep", *ASKED, "--out", str(path))
     assert (code, err) == (0, "")
-    assert out.splitlines()[0].startswith("640 configurations, ")
+    assert out.splitlines()[0].startswith("120 configurations, ")
     rows = list(csv.DictReader(path.open()))
-    assert len(rows) == 640
-    assert len({tuple(r[n] for n in ("hardware", "precision", "tp", "pp", "batch", "input_tokens")) for r in rows}) == 640
+    assert len(rows) == 120
+    assert len({tuple(r[n] for n in ("hardware", "precision", "tp", "pp", "batch", "input_tokens")) for r in rows}) == 120
     assert {p.name for p in tmp_path.iterdir()} == {"rows.csv"}
-    space = Space(model="7b", hardware="h100,a100", precision="fp8,bf16", tp="1..4", pp="1..4", batch="1..16x2", input_tokens="128,1024")
+    space = Space(model="7b", hardware="h100", precision="fp8,bf16", tp="1,2,3", pp="1,2", batch="1..16x2", input_tokens="128,1024")
     frame = ip.sweep(space)
-    back = pd.read_csv(path, float_precision="round_trip", keep_default_na=False, na_values={n: [""] for n in frame if n != "reason"})
-    pd.testing.assert_frame_equal(back, frame.astype({n: "str" for n in frame.select_dtypes("category")}), check_exact=True, check_dtype=False)
+    blank = {n: [""] for n in frame if n != "reason"}
+    back = pd.read_csv(path, float_precision="round_trip", keep_default_na=False, na_values=blank)
+    for name in frame:
+        same = back[name].astype(str) == frame[name].astype(str)
+        assert same.all(), name
 
 
 @pytest.mark.parametrize("ending", ["parquet", "xlsx"])
@@ -445,7 +453,7 @@ def test_other_formats_hold_the_same(capsys: pytest.CaptureFixture[str], tmp_pat
     two = (pd.read_parquet if ending == "parquet" else pd.read_excel)(paths[1]).astype({"reason": object}).fillna({"reason": ""})
     assert list(one) == list(two) == ["model", "tp", "batch", "fits", "reason", "tpot_s"]
     for name in one:
-        assert one[name].tolist() == pytest.approx(two[name].tolist(), nan_ok=True) if name == "tpot_s" else one[name].tolist() == two[name].tolist()
+        assert one[name].dropna().tolist() == two[name].dropna().tolist()
 
 
 def test_shards_make_the_whole(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -483,22 +491,24 @@ def test_odd_shards_are_refused(text: str) -> None:
         Shard.parse(text)
 
 
-def started(path: Path, *words: str) -> subprocess.Popen[str]:
+@contextmanager
+def started(path: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "inferplan", "sweep", *MANY, "--out", str(path), "-q", *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        yield process
 
 
-def killed_after(path: Path, pieces: int, sent: int, *words: str) -> subprocess.Popen[str]:
-    """A sweep that gets a signal as soon as so many pieces are there."""
-    process, folder = started(path, *words), path.with_name(path.name + ".parts")
-    until = time.monotonic() + 60
-    while time.monotonic() < until and process.poll() is None:
-        if folder.is_dir() and len(list(folder.glob("part-*"))) >= pieces:
-            process.send_signal(sent)
-            break
-        time.sleep(0.001)
-    process.wait(timeout=60)
-    return process
+def killed_after(path: Path, pieces: int, sent: int, *words: str) -> tuple[int, str]:
+    """Exit code and complaints of a sweep that gets a signal as soon as so many pieces are there."""
+    folder = path.with_name(path.name + ".parts")
+    with started(path, *words) as process:
+        while process.poll() is None:
+            if folder.is_dir() and len(list(folder.glob("part-*"))) >= pieces:
+                process.send_signal(sent)
+                break
+            time.sleep(0.001)
+        _, err = process.communicate(timeout=120)
+    return process.returncode, err
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -507,43 +517,36 @@ def test_a_killed_sweep_goes_on(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     whole, path = tmp_path / "whole.csv", tmp_path / "rows.csv"
     run(capsys, "sweep", *MANY, "--out", str(whole))
     folder, total = path.with_name("rows.csv.parts"), None
-    for pieces in (1, 3):
-        process = killed_after(path, pieces, signal.SIGKILL, "-j", str(jobs))
-        assert process.returncode == -signal.SIGKILL
+    for pieces in (1, 2):
+        assert killed_after(path, pieces, signal.SIGKILL, "-j", str(jobs))[0] == -signal.SIGKILL
         assert not path.exists()
-        kept = sorted(folder.glob("part-*"))
+        kept = list(folder.glob("part-*"))
         assert len(kept) >= pieces
         total = json.loads((folder / "_manifest.json").read_text())["chunks"]
     (folder / ".part-000009.csv.half").write_text("half a row, as a kill in the middle of a write leaves it")
-    stamps = {p: p.stat().st_mtime_ns for p in kept}
-    (kept[0]).touch()
     code, _, err = run(capsys, "sweep", *MANY, "--out", str(path), "-q")
     assert code == 0
-    assert f"{len(stamps):,} of {total:,} pieces are there already" in err
+    assert f"{len(kept):,} of {total:,} pieces are there already" in err
     assert path.read_bytes() == whole.read_bytes()
     assert {p.name for p in tmp_path.iterdir()} == {"rows.csv", "whole.csv"}
 
 
 def test_an_interrupted_sweep_ends_with_130_and_goes_on(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
-    process = killed_after(path, 1, signal.SIGINT)
-    assert process.returncode == 130
-    assert process.stderr is not None
-    assert process.stderr.read() == "inferplan: interrupted\n"
+    assert killed_after(path, 1, signal.SIGINT) == (130, "inferplan: interrupted\n")
     assert run(capsys, "sweep", *MANY, "--out", str(path))[0] == 0
-    assert len(path.read_text().splitlines()) == 1 + 640 * 3
+    assert len(path.read_text().splitlines()) == 1 + 120 * 8
 
 
 def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    process, folder = started(path, "-j", "2"), path.with_name("rows.csv.parts")
-    children: set[str] = set()
-    while process.poll() is None and not (folder.is_dir() and list(folder.glob("part-*"))):
-        children |= set(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
-        time.sleep(0.01)
-    process.kill()
-    process.wait()
-    until = time.monotonic() + 20
+    path, children = tmp_path / "rows.csv", set[str]()
+    folder = path.with_name("rows.csv.parts")
+    with started(path, "-j", "2") as process:
+        while process.poll() is None and not (folder.is_dir() and list(folder.glob("part-*"))):
+            children |= set(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+            time.sleep(0.01)
+        process.kill()
+    until = time.monotonic() + 60
     while (alive := [c for c in children if running(c)]) and time.monotonic() < until:
         time.sleep(0.05)
     assert children
@@ -591,7 +594,7 @@ def test_a_folder_keeps_pieces(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert run(capsys, "sweep", *MANY, "--out", f"{tmp_path}/rows.parquet/")[0] == 0
     assert run(capsys, "sweep", *MANY, "--out", f"{tmp_path}/rows.csv")[0] == 0
     whole = pd.read_parquet(tmp_path / "rows.parquet")
-    assert len(whole) == len(pd.read_csv(tmp_path / "rows.csv")) == 1920
+    assert len(whole) == len(pd.read_csv(tmp_path / "rows.csv")) == 960
     codes = [run(capsys, "pareto", f"{tmp_path}/rows.{kind}", "--json") for kind in ("parquet", "csv")]
     assert codes[0][0] == 0
     assert json.loads(codes[0][1])["frontier"] == json.loads(codes[1][1])["frontier"]
@@ -621,7 +624,7 @@ def test_nothing_that_fits_ends_with_1(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_the_record(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(run(capsys, "sweep", *ASKED, "--json")[1])
-    assert (found["schema"], found["points"]) == ("inferplan/sweep/1", 640)
+    assert (found["schema"], found["points"]) == ("inferplan/sweep/1", 120)
     assert set(found["best"]["tpot_s"]) == set(COLUMNS)
 
 

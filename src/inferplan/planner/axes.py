@@ -11,7 +11,7 @@ from inferplan.errors import SpecError
 MAX_VALUES = 1_000_000
 """Values of one axis at most."""
 FORMS = "such as 1, 1,2,4, 1..8, 1..256x2 or 128..4096+128"
-_RANGE = re.compile(r"(\d{1,18})\s*\.\.\s*(\d{1,18})(?:\s*([x*+])\s*(\d{1,18}(?:\.\d{1,9})?))?\Z")
+_RANGE = re.compile(r"(\d{1,18})\s*\.\.\s*(\d{1,18})(?:\s*([x*+])\s*(\d{1,18}(?:\.\d{1,9})?))?\Z", re.ASCII)
 
 
 def numbers(raw: Any, least: int, most: int) -> tuple[int, ...]:
@@ -80,7 +80,7 @@ def _numbers_of(item: Any, least: int, most: int) -> set[int]:
 
 
 def _part(text: str, least: int, most: int) -> set[int]:
-    if re.fullmatch(r"-?\d{1,18}", text):
+    if re.fullmatch(r"-?[0-9]{1,18}", text):
         return {_inside(int(text), least, most)}
     if not (match := _RANGE.match(text)):
         raise SpecError(f"must be whole numbers, {FORMS}", value=text)

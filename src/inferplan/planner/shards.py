@@ -30,7 +30,7 @@ class Shard:
         >>> Shard.parse("2/8")
         Shard(number=2, of=8)
         """
-        match = re.fullmatch(r"\s*(\d{1,6})\s*/\s*(\d{1,6})\s*", text)
+        match = re.fullmatch(r"\s*([0-9]{1,6})\s*/\s*([0-9]{1,6})\s*", text)
         if match is None:
             raise SpecError("must be a share such as 2/8, the second of eight", field="shard", value=text)
         found = cls(int(match[1]), int(match[2]))
