@@ -128,7 +128,8 @@ def test_odd_files_and_options(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         assert err.count("\n") == 1
     (tmp_path / "bad.parquet").write_text("no parquet")
     for words in (
-        (str(tmp_path / "bad.parquet"),), (str(tmp_path / "none.csv"),), (str(tmp_path),), (str(tmp_path / "x.txt"),), (str(bad), "--gpu", "h100"),
+        (str(tmp_path / "bad.parquet"),), (str(tmp_path / "none.csv"),), (str(tmp_path),), (str(tmp_path / "x.txt"),),
+        (str(bad), "--gpu", "h100"),
         (*ASKED, "--cost", "--x", "e2e_s"), (*ASKED, "--plot", "p.gif"), (*ASKED, "--out", "p.doc"), (*ASKED, "--x", "nonsense"),
         (str(bad), "--out", str(bad)),
     ):  # fmt: skip
