@@ -162,8 +162,8 @@ def test_geometric_ranges_stay_within_their_ends(a: int, b: int, factor: float) 
 
 
 ODD = {
-    "batch": ["0", "-3", "1..0", "1,,2", "x", "1..2..3", "1..8y2", "1..8x1", "1..8x0", "1..8+0", "1..8+1.5", "nan", "1e3", "\u0661",
-              2.5, True, None, [], "", [[1]], {"a": 1}, "1..1000001", "9" * 30, "1..9x" + "9" * 30],
+    "batch": ["0", "-3", "1..0", "1,,2", "x", "1..2..3", "1..8y2", "1..8x1", "1..8x0", "1..8+0", "1..8+1.5", "nan", "1e3", "\u0661", 2.5,
+              True, None, [], "", [[1]], {"a": 1}, "1..1000001", "9" * 30, "1..9x" + "9" * 30],
     "utilization": [float("nan"), float("inf"), -1, 2, "0.9", True],
     "max_num_seqs": [0, -1, 1.5, "8", 10**12],
     "cached_tokens": [-1, 1024, 10**10, "1"],
@@ -239,7 +239,7 @@ def test_the_digest_holds_all_that_rows_depend_on(tmp_path: Path) -> None:
     of_file = {**SMALL, "model": str(mine)}
     code = f"import inferplan as ip; print(ip.Space.from_mapping({of_file!r}).digest())"
     digests = set()
-    for edited in (text, text.replace("32000", "32064")):
+    for edited in (text, text.replace("context: 4096", "context: 8192")):
         mine.write_text(edited)
         digests.add(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
     assert len(digests) == 2
@@ -431,14 +431,14 @@ def test_a_file_has_every_row_once(capsys: pytest.CaptureFixture[str], tmp_path:
     code, out, err = run(capsys, "sweep", *ASKED, "--out", str(path))
     assert (code, err) == (0, "")
     assert out.splitlines()[0].startswith("120 configurations, ")
-    rows = list(csv.DictReader(path.open()))
+    rows = list(csv.DictReader(path.read_text().splitlines()))
     assert len(rows) == 120
     assert len({tuple(r[n] for n in ("hardware", "precision", "tp", "pp", "batch", "input_tokens")) for r in rows}) == 120
     assert {p.name for p in tmp_path.iterdir()} == {"rows.csv"}
     space = Space(model="7b", hardware="h100", precision="fp8,bf16", tp="1,2,3", pp="1,2", batch="1..16x2", input_tokens="128,1024")
     frame = ip.sweep(space)
     blank = {n: [""] for n in frame if n != "reason"}
-    back = pd.read_csv(path, float_precision="round_trip", keep_default_na=False, na_values=blank)
+    back = pd.read_csv(path, keep_default_na=False, na_values=blank)
     for name in frame:
         same = back[name].astype(str) == frame[name].astype(str)
         assert same.all(), name
@@ -449,11 +449,13 @@ def test_other_formats_hold_the_same(capsys: pytest.CaptureFixture[str], tmp_pat
     paths = [tmp_path / f"rows.{e}" for e in ("csv", ending)]
     for path in paths:
         assert run(capsys, "sweep", *ASKED, "--columns", "model,tp,batch,fits,reason,tpot_s", "--out", str(path))[0] == 0
-    one = pd.read_csv(paths[0], float_precision="round_trip").fillna({"reason": ""})
+    one = pd.read_csv(paths[0]).fillna({"reason": ""})
     two = (pd.read_parquet if ending == "parquet" else pd.read_excel)(paths[1]).astype({"reason": object}).fillna({"reason": ""})
     assert list(one) == list(two) == ["model", "tp", "batch", "fits", "reason", "tpot_s"]
     for name in one:
-        assert one[name].dropna().tolist() == two[name].dropna().tolist()
+        exact = ending == "parquet" or name != "tpot_s"  # a spreadsheet keeps 16 digits
+        values = one[name].dropna().tolist()
+        assert two[name].dropna().tolist() == (values if exact else pytest.approx(values, rel=1e-15))
 
 
 def test_shards_make_the_whole(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

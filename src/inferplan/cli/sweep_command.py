@@ -40,11 +40,14 @@ def sweep(
 
     With --out the sweep can be killed at any time: the same command goes on where it stopped. The exit code is 1 where nothing fits.
     """
+    from inferplan.planner.carry import MAX_JOBS
     from inferplan.planner.shards import Shard
     from inferplan.report import files
     from inferplan.report.screen import console
     from inferplan.report.sweep import record, show_sweep
 
+    if jobs is not None and not 1 <= jobs <= MAX_JOBS:
+        raise SpecError(f"must be from 1 to {MAX_JOBS:,}", field="--jobs", value=jobs)
     if shard and not out:
         raise SpecError("needs --out, whose pieces are to be merged", field="--shard", value=shard)
     if jobs is not None and scheduler not in (None, "local"):

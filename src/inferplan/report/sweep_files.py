@@ -376,13 +376,18 @@ def read_table(path: Path) -> pd.DataFrame:
     return _read(path)
 
 
+def _exactly(version: str) -> dict[str, Any]:
+    """What makes pandas read numbers back as they are: from 3.1 on it always does, and warns where it is told to."""
+    return {} if tuple(map(int, version.split(".")[:2])) >= (3, 1) else {"float_precision": "round_trip"}
+
+
 def _read(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     if path.stat().st_size > READ_BYTES:
         raise SpecError(f"is larger than the {READ_BYTES // 2**30} GiB that are read into memory", file=path)
     readers: dict[str, Callable[[Path], Any]] = {
-        ".csv": lambda p: pd.read_csv(p, float_precision="round_trip", low_memory=False),
+        ".csv": lambda p: pd.read_csv(p, low_memory=False, **_exactly(pd.__version__)),
         ".parquet": pd.read_parquet,
         ".xlsx": pd.read_excel,
     }
@@ -396,4 +401,4 @@ def _read(path: Path) -> pd.DataFrame:
         raise SpecError(f"cannot be read: {str(e).splitlines()[0][:100] if str(e) else type(e).__name__}", file=path) from None
     if found.columns.has_duplicates or not len(found.columns):
         raise SpecError("must have a header with different names", file=path)
-    return found
+    return found.fillna({"reason": ""}) if path.suffix.lower() != ".parquet" and "reason" in found else found
