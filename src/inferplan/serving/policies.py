@@ -135,18 +135,17 @@ class Mixed(Scheduler):
     def select(self) -> int:
         """As `Machine` says."""
         self.limit = ENDLESS
-        part, waiting = self.part, self.waiting
         if self.held + self.part_done <= self.easy:
-            if part == NONE and not waiting:
-                return 0
             free = PLENTY
         elif self.cache is not None or (free := self.free(1)) < 0:
             free = self.settled(1)
-            part = self.part
-        budget, tokens = self.budget - self.n * self.width, 0
+        tokens, part = 0, self.part
+        if part == NONE and not self.waiting:
+            return 0
+        budget = self.budget - self.n * self.width
         if part != NONE:
             tokens, free = self.resume(budget, free)
-        if waiting and tokens < budget and self.limit > 1 and (free >= self.asked or not self.n):
+        if (free >= self.asked or not self.n) and self.waiting and tokens < budget and self.limit > 1:
             tokens += self.admissions(budget - tokens, free)
         return tokens
 
