@@ -1,35 +1,28 @@
-"""The longest gap between tokens since any step: kept so that finding it touches few steps. Knows no request and no clock."""
+"""The longest gap between tokens over stretches of steps, for many stretches in one call. Knows no request and no clock."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from array import array
+
+import numpy as np
+from numpy.typing import NDArray
+
+ROWS = 65_536
+"""Stretches that are looked at together, so that memory stays small."""
 
 
-class Gaps:
-    """Gaps by the step at which they end; only those that no later one reaches are kept, which is all that `longest` asks for.
+def longest_gaps(gaps: array[float], since: NDArray[np.int32], until: NDArray[np.int32]) -> NDArray[np.float64]:
+    """The longest of the gaps from `since` up to before `until`, a row each; 0 where there is none.
 
-    >>> gaps = Gaps()
-    >>> for step, gap in ((5, 3.0), (6, 1.0), (9, 2.0)): gaps.add(step, gap)
-    >>> [gaps.longest(step) for step in (0, 5, 6, 9)], gaps.sizes
-    ([3.0, 2.0, 2.0, 0.0], [3.0, 2.0])
+    >>> longest_gaps(array("d", [3.0, 1.0, 2.0]), np.array([0, 1, 2, 3]), np.array([3, 3, 2, 3])).tolist()
+    [3.0, 2.0, 0.0, 0.0]
     """
-
-    __slots__ = ("sizes", "steps")
-
-    def __init__(self) -> None:
-        self.steps: list[int] = []
-        self.sizes: list[float] = []
-
-    def add(self, step: int, gap: float) -> None:
-        """A gap that ends with a later step than those before."""
-        steps, sizes = self.steps, self.sizes
-        while sizes and sizes[-1] <= gap:
-            sizes.pop()
-            steps.pop()
-        steps.append(step)
-        sizes.append(gap)
-
-    def longest(self, since: int) -> float:
-        """The longest that ends after a step; 0 where there is none."""
-        at = bisect_right(self.steps, since)
-        return self.sizes[at] if at < len(self.sizes) else 0.0
+    ended = np.frombuffer(gaps + array("d", [0.0]))
+    found = np.zeros(since.size)
+    for start in range(0, since.size, ROWS):
+        begin, end = since[start : start + ROWS], until[start : start + ROWS]
+        rows = np.flatnonzero(end > begin)
+        if rows.size:
+            places = np.column_stack([begin[rows], end[rows]]).ravel()
+            found[start + rows] = np.maximum.reduceat(ended, places)[::2]
+    return found

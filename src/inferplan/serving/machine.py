@@ -16,12 +16,13 @@ from itertools import accumulate
 from math import ceil, sqrt
 
 from inferplan.serving.blocks import PrefixCache
-from inferplan.serving.gaps import Gaps
 from inferplan.serving.inbox import NEVER, Inbox
 from inferplan.serving.steps import ENDLESS, Steps
 
 NONE = -1
 """No request."""
+STALE = 8
+"""Times the slots that the list of running requests may grow to before those that have left are taken out of it."""
 TINY = 1e-6
 """Tokens that a sum of shares of steps may be off by."""
 
@@ -88,20 +89,25 @@ class Machine(Inbox, ABC):
         decode steps after which `select` wants to be asked again.
     cache, own, lent, part_lent
         blocks found by hash, the units that each running request uses, and the tokens in those: of decodes, of `part`.
+    plain
+        whether decodes make a token per step each and no blocks are shared.
     due, ends
         the step at which each decode ends; those as a heap, in which entries of what was preempted stay until they come up.
     used, residues
         blocks of decodes, and how many decodes would stand at each place of a block `k` steps ago; where a step makes one token each.
-    gaps, since
-        the longest gap of each move with decodes, by the steps made at its end, and the steps made when each decode joined.
+    gaps
+        the longest gap of each move with decodes.
+    since, until, broken
+        how many of those there were when a request joined the decodes last, and when its answer ended; the same of the times that
+        preemption ended.
     joined
         where decodes wait for prompts, seconds at which those joined that have made no step yet.
     """
 
     __slots__ = (
-        "block", "blocks", "budget", "cache", "claimed", "count", "due", "easy", "ends", "gaps", "grow", "held", "joined", "k", "lent",
-        "limit", "mixes", "n", "on_end", "own", "pairs", "part", "part_blocks", "part_done", "part_goal", "part_lent", "previous",
-        "ready", "residues", "running", "series", "since", "slots", "steps", "unit", "used", "width",
+        "block", "blocks", "broken", "budget", "cache", "claimed", "count", "due", "easy", "ends", "gaps", "grow", "held", "joined",
+        "k", "lent", "limit", "mixes", "n", "on_end", "own", "pairs", "part", "part_blocks", "part_done", "part_goal", "part_lent",
+        "plain", "previous", "ready", "residues", "running", "series", "since", "slots", "steps", "unit", "until", "used", "width",
     )  # fmt: skip
 
     def __init__(self, book: Book, steps: Steps, *, block: int, blocks: int, budget: int, slots: int, mixes: bool = True) -> None:
@@ -116,15 +122,16 @@ class Machine(Inbox, ABC):
         self.pairs, self.part = 0.0, NONE
         self.residues, self.used = [0] * block, 0
         self.due: dict[int, int] = {}
-        self.since: dict[int, int] = {}
+        self.since, self.until = array("i", [0]) * book.count, array("i", [0]) * book.count
+        self.broken: list[tuple[int, int, int]] = []
         self.joined: dict[int, float] = {}
-        self.gaps = Gaps()
+        self.gaps = array("d")
         self.ends: list[int] = []
         self.ready: list[int] = []
         self.running: list[int] = []
         self.cache: PrefixCache | None = None
         self.own: dict[int, list[int]] = {}
-        self.unit, self.easy = 0, NONE
+        self.unit, self.easy, self.plain = 0, NONE, book.pace is None
         self.on_end: Callable[[int, float], None] | None = None
         self.series: tuple[array[float], array[int], array[float]] | None = None
 
@@ -163,7 +170,7 @@ class Machine(Inbox, ABC):
             self.used += self.residues[-self.k % self.block]
             self.k = k = self.k + 1
             self.held += self.grow
-            self.gaps.add(k, end - now)
+            self.gaps.append(end - now)
             if self.ends[0] < (k + 1) * self.count:
                 self.retire()
         if ready:
@@ -194,7 +201,7 @@ class Machine(Inbox, ABC):
         self.used += self.crossings(steps)
         self.k = k = k + steps
         self.held = held + self.grow * steps
-        self.gaps.add(k, max(first, last) if self.mixes else self.stall(now + first, first, last, steps))
+        self.gaps.append(max(first, last) if self.mixes else self.stall(now + first, first, last, steps))
         if ends[0] < (k + 1) * count:
             self.retire()
         if self.series is not None:
@@ -202,11 +209,11 @@ class Machine(Inbox, ABC):
 
     def stall(self, resumed: float, first: float, last: float, steps: int) -> float:
         """The longest gap of decodes that may have waited for prompts; newcomers have waited only since they joined."""
-        gap, since, k = self.book.gap, self.since, self.k
+        gap, since, row = self.book.gap, self.since, len(self.gaps) + 1
         within = max(first + (last - first) / (steps - 1), last) if steps > 1 else 0.0
         for i, joined in self.joined.items():
             gap[i] = max(gap[i], resumed - joined, within)
-            since[i] = k
+            since[i] = row
         self.joined.clear()
         longest = max(first, last, resumed - self.previous)
         self.previous = self.now
@@ -224,8 +231,9 @@ class Machine(Inbox, ABC):
 
     def admit(self, i: int, goal: int, take: int, past: int = 0) -> None:
         """Book `take` prompt tokens of a request for this step, which must reach `goal`, after `past` that lie in cache."""
-        if self.book.begun[i] < 0:
-            self.book.begun[i] = self.now
+        begun = self.book.begun
+        if begun[i] < 0:
+            begun[i] = self.now
         self.running.append(i)
         self.pairs += take * (past + (take + 1) / 2)
         done = past + take
@@ -273,6 +281,8 @@ class Machine(Inbox, ABC):
                 continue
             self.enter(i, held, left)
         self.ready.clear()
+        if len(self.running) > STALE * self.slots:
+            self.live()
 
     def enter(self, i: int, held: int, left: int) -> None:
         """A request that holds so many tokens, with so many to come, goes among the decodes."""
@@ -288,7 +298,7 @@ class Machine(Inbox, ABC):
         heappush(self.ends, due * self.count + i)
         self.n += 1
         self.held += held
-        self.since[i] = k
+        self.since[i] = len(self.gaps)
         if not self.mixes:
             self.joined[i] = self.now
         if self.cache is not None:
@@ -306,26 +316,32 @@ class Machine(Inbox, ABC):
 
     def retire(self) -> None:
         """All decodes whose last token this step has made leave."""
-        book, ends, due, k = self.book, self.ends, self.due, self.k
-        inputs, outputs, count = book.input, book.output, self.count
+        book, ends, due, until, k, rows = self.book, self.ends, self.due, self.until, self.k, len(self.gaps)
+        inputs, outputs, count, plain = book.input, book.output, self.count, self.plain
         limit = (k + 1) * count
         if self.cache is not None:
             self.cache.settle(self.blocks - self.free())
         while ends and ends[0] < limit:
             i = heappop(ends) % count
-            if due.get(i) == k:
-                self.leave(i, inputs[i] + outputs[i] - 1)
-                self.end(i)
-        if len(self.running) > 8 * self.slots:
-            self.live()
+            if due.get(i) != k:
+                continue
+            until[i] = rows
+            held = inputs[i] + outputs[i] - 1
+            if plain:
+                del due[i]
+                self.n -= 1
+                self.grow -= 1
+                self.held -= held
+                self.residues[(held - k) % self.block] -= 1
+                self.used += -held // self.block
+            else:
+                self.leave(i, held)
+            self.end(i)
 
     def leave(self, i: int, held: int) -> None:
         """A request that holds so many tokens is no longer among the decodes."""
         book = self.book
         del self.due[i]
-        longest = self.gaps.longest(self.since.pop(i))
-        if longest > book.gap[i]:
-            book.gap[i] = longest
         self.n -= 1
         self.held -= held
         if book.pace is None:
@@ -344,7 +360,7 @@ class Machine(Inbox, ABC):
 
     def share_prefixes(self) -> None:
         """Find prompts' blocks by hash from now on; their hashes stand in the book."""
-        self.unit, self.easy = self.book.unit, NONE
+        self.unit, self.easy, self.plain = self.book.unit, NONE, False
         self.cache = PrefixCache(self.blocks, self.unit // self.block)
 
     def end(self, i: int) -> None:
@@ -376,6 +392,7 @@ class Machine(Inbox, ABC):
             self.clear_part()
             return
         made = self.made(i)
+        self.broken.append((i, self.since[i], len(self.gaps)))
         book.last[i] = self.now if self.mixes else self.joined.pop(i, self.previous)
         book.again[i] = made
         if book.rounds is not None:

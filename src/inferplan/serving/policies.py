@@ -32,6 +32,10 @@ class Scheduler(Machine):
         self.chunked, self.whole, self.watermark, self.asked = chunked, whole, watermark, 0
         self.easy = (self.blocks - watermark - self.slots - 2) * self.block - 2 * self.budget
 
+    def at_work(self) -> int:
+        """Requests that hold a place: decodes, prompts that this step completes, and the one in progress."""
+        return self.n + len(self.ready) + (self.part != NONE)
+
     def goal(self, i: int) -> int:
         """Tokens that a request must have in cache before it emits its next one: prompt, and what it made before it was preempted."""
         book = self.book
@@ -39,7 +43,7 @@ class Scheduler(Machine):
 
     def admissions(self, budget: int, free: int, most: int | None = None) -> int:
         """Tokens of prompts that begin in this step, at most so many prompts: in turn, up to the first that does not fit."""
-        running = self.n + len(self.ready) + (self.part != NONE)
+        running = self.at_work()
         slots = self.slots - running if most is None else min(self.slots - running, most)
         if self.cache is not None:
             return self.shared_admissions(budget, free, slots)
@@ -81,7 +85,7 @@ class Scheduler(Machine):
                 break
             assert self.cache is not None
             revived = self.cache.revived(self.book.prefixes[i][:units])
-            spare = self.watermark if self.n or self.ready or self.part != NONE else 0
+            spare = self.watermark if self.at_work() else 0
             if -(-((goal if self.whole else past + take) - past) // block) + revived + spare > free:
                 break
             free -= -(-(past + take) // block) - units * per_unit + revived
@@ -135,18 +139,17 @@ class Mixed(Scheduler):
     def select(self) -> int:
         """As `Machine` says."""
         self.limit = ENDLESS
-        part, waiting = self.part, self.waiting
         if self.held + self.part_done <= self.easy:
-            if part == NONE and not waiting:
-                return 0
             free = PLENTY
         elif self.cache is not None or (free := self.free(1)) < 0:
             free = self.settled(1)
-            part = self.part
-        budget, tokens = self.budget - self.n * self.width, 0
+        tokens, part = 0, self.part
+        if part == NONE and not self.waiting:
+            return 0
+        budget = self.budget - self.n * self.width
         if part != NONE:
             tokens, free = self.resume(budget, free)
-        if waiting and tokens < budget and self.limit > 1 and (free >= self.asked or not self.n):
+        if (free >= self.asked or not self.n) and self.waiting and tokens < budget and self.limit > 1:
             tokens += self.admissions(budget - tokens, free)
         return tokens
 
@@ -180,9 +183,9 @@ class Receiving(Mixed):
             book.gap[i] = max(book.gap[i], self.now - book.first[i])
         self.fresh.clear()
         waiting = self.waiting
-        while waiting and not book.preempted[waiting[0]] and self.n + (self.part != NONE) < self.slots:
+        while waiting and not book.preempted[waiting[0]] and self.at_work() < self.slots:
             i = waiting[0]
-            spare = self.watermark if self.n or self.part != NONE else 0
+            spare = self.watermark if self.at_work() else 0
             if -(-(book.input[i] + 1) // self.block) + spare > self.free(1):
                 break
             waiting.popleft()
@@ -231,7 +234,7 @@ class Reserving(Scheduler):
 
     def reservations(self, budget: int) -> int:
         """Tokens of prompts that begin in this step."""
-        waiting, left, slots = self.waiting, budget, self.slots - self.n - len(self.ready) - (self.part != NONE)
+        waiting, left, slots = self.waiting, budget, self.slots - self.at_work()
         while waiting and left > 0 and slots:
             i = waiting[0]
             goal, need = self.book.input[i], self.need(i)
@@ -262,7 +265,7 @@ class Alternating(Reserving):
 
     __slots__ = ("patience", "prefilled_at", "served_ratio")
 
-    def __init__(self, *args: Any, served_ratio: float = 0.3, patience: int = 20, **named: Any) -> None:
+    def __init__(self, *args: Any, served_ratio: float, patience: int, **named: Any) -> None:
         super().__init__(*args, mixes=False, **named)
         self.served_ratio, self.patience, self.prefilled_at = served_ratio, patience, 0
 
@@ -316,10 +319,7 @@ class Retracting(Scheduler):
 
     __slots__ = ("clip", "decay", "full_at", "headroom", "least", "ratio", "ratio_at")
 
-    def __init__(
-        self, *args: Any, ratio: float = 0.7, least: float = 0.098, decay: float = 0.602 / 600, clip: int = 4096, headroom: int = 20,
-        **named: Any,
-    ) -> None:  # fmt: skip
+    def __init__(self, *args: Any, ratio: float, least: float, decay: float, clip: int, headroom: int, **named: Any) -> None:
         super().__init__(*args, mixes=False, **named)
         self.ratio, self.least, self.decay, self.clip, self.headroom = ratio, least, decay, clip, headroom
         self.ratio_at, self.full_at = 0, NONE
@@ -365,7 +365,7 @@ class Retracting(Scheduler):
             revived = self.cache.revived(book.prefixes[i][:units]) if self.cache is not None and book.prefixes is not None else 0
             asked = goal - past + revived + min(book.most[i] - book.again.get(i, 0), self.clip)
             take = min(goal - past, left)
-            if self.slots == self.n + len(self.ready) + (self.part != NONE) or asked >= room or (past + take < goal and not self.chunked):
+            if self.slots == self.at_work() or asked >= room or (past + take < goal and not self.chunked):
                 self.full_at = self.n
                 break
             waiting.popleft()

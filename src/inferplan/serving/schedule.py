@@ -14,8 +14,12 @@ from inferplan.serving.batches import Batches
 from inferplan.serving.machine import Book, Machine
 from inferplan.serving.policies import Alternating, Mixed, PrefillFirst, Reserving, Retracting
 from inferplan.serving.steps import Steps
+from inferplan.specs.engine import Engine
+from inferplan.specs.hardware import Accelerator
 
 MAX_TOKENS = 10**12
+STEP_TOKENS = 8192
+"""Tokens of a step where an engine's rules state none: assumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +137,8 @@ class Schedule:
         chosen = scheduler or engine.choice("scheduler", hardware)
         if not chosen:
             raise Unsupported(f"no scheduler is known for {engine.title}; name one of {', '.join(SCHEDULERS)}")
-        budget, groups = int(np.asarray(launch.max_num_batched_tokens)) or 8192, int(np.asarray(held.groups))
-
-        def number(name: str, default: float) -> float:
-            return float(np.asarray(engine.number_or(name, default, hardware)))
-
+        plain, number = cls(), _numbers(engine, hardware)
+        budget, groups = int(np.asarray(launch.max_num_batched_tokens)) or STEP_TOKENS, int(np.asarray(held.groups))
         return cls(
             scheduler=chosen,
             kv_tokens=max(1, int(np.asarray(held.kv_cache_tokens))) * groups,
@@ -146,15 +147,20 @@ class Schedule:
             max_num_batched_tokens=budget * groups,
             chunked=engine.choice("chunked_prefill", hardware) != "off",
             whole_prompt=engine.choice("admission", hardware) != "first-chunk",
-            watermark=number("watermark", 0.0),
-            served_ratio=number("waiting_served_ratio", 0.3),
-            patience=int(number("max_waiting_tokens", 20)),
-            foreseen=number("new_token_ratio", 0.7),
-            foreseen_least=number("new_token_ratio_least", 0.098),
-            foreseen_steps=int(number("new_token_ratio_steps", 600)),
-            clip_tokens=int(number("clip_tokens", 4096)),
-            headroom=int(number("retract_steps", 20)),
+            watermark=number("watermark", plain.watermark),
+            served_ratio=number("waiting_served_ratio", plain.served_ratio),
+            patience=int(number("max_waiting_tokens", plain.patience)),
+            foreseen=number("new_token_ratio", plain.foreseen),
+            foreseen_least=number("new_token_ratio_least", plain.foreseen_least),
+            foreseen_steps=int(number("new_token_ratio_steps", plain.foreseen_steps)),
+            clip_tokens=int(number("clip_tokens", plain.clip_tokens)),
+            headroom=int(number("retract_steps", plain.headroom)),
         )
+
+
+def _numbers(engine: Engine, hardware: Accelerator) -> Callable[[str, float], float]:
+    """What an engine sets a number to on a part, or what it is elsewhere."""
+    return lambda name, default: float(np.asarray(engine.number_or(name, default, hardware)))
 
 
 def graph_sizes(held: Capacity) -> tuple[int, ...]:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from inferplan.errors import SpecError, Unsupported
 from inferplan.serving.batches import Batches
-from inferplan.serving.machine import Book
+from inferplan.serving.gaps import longest_gaps
+from inferplan.serving.machine import Book, Machine
 from inferplan.serving.policies import Receiving
 from inferplan.serving.requests import Requests
 from inferplan.serving.routing import Pending, Replica, Router, together
@@ -227,6 +228,9 @@ class _Run:
         book = self.book
         front = self.front if len(self.pools) == 2 else book
         finish, gap = np.frombuffer(book.finish), np.frombuffer(book.gap)
+        for machine in self.machines:
+            if isinstance(machine, Machine) and machine.book is book:
+                _count_gaps(gap, machine)
         last = finish
         if self.schedule.batching and book.last:
             last = finish.copy()
@@ -240,6 +244,14 @@ class _Run:
         slot_steps = sum(m.slot_steps for m in self.machines if isinstance(m, Batches))
         counts = (np.frombuffer(book.preempted, dtype=np.int32), np.frombuffer(book.cached, dtype=np.int32), self.place)
         return Served(asked, begun, first, last, finish, gap, *counts, partial, self.schedule, kept, slot_steps)
+
+
+def _count_gaps(gap: NDArray[np.float64], machine: Machine) -> None:
+    """Let the longest gaps of requests count those that a machine has made."""
+    np.maximum(gap, longest_gaps(machine.gaps, np.frombuffer(machine.since, np.int32), np.frombuffer(machine.until, np.int32)), out=gap)
+    if machine.broken:
+        i, since, until = np.array(machine.broken, dtype=np.int32).T
+        np.maximum.at(gap, i, longest_gaps(machine.gaps, since, until))
 
 
 def _book(asked: Requests) -> Book:
