@@ -97,7 +97,8 @@ def pool_times(prefill: Side, decode: Side, load: Loop) -> RunTimes:
     latency_s, per_token_s = transfer(prefill, decode)
     front = Prefilling(reading, prefill.tables(reading, longest), prefill.pool.workers, latency_s, per_token_s)
     served = simulate(asked, decode.tables(writing, longest), writing, replicas=decode.pool.workers, prefilling=front)
-    return run_times(served, prefill.estimate, no_steady_state)
+    ranks = int(np.asarray(prefill.pool.parallel.dp))  # each schedules requests of its own
+    return run_times(served, prefill.estimate, no_steady_state, prefill.pool.workers * ranks)
 
 
 def transfer(prefill: Side, decode: Side) -> tuple[float, float]:

@@ -123,24 +123,25 @@ def no_steady_state() -> Continuous:
     raise Unsupported("percentiles of single gaps are those of a steady state, which is not predicted of separate pools")
 
 
-def front_end_s(asked: Requests, each_s: NDArray[np.float64]) -> NDArray[np.float64]:
+def front_end_s(asked: Requests, each_s: NDArray[np.float64], front_ends: int = 1) -> NDArray[np.float64]:
     """Seconds that prompts take in front of the engine's steps, `each_s` per prompt alone.
 
     In a closed loop clients that start together wait for each other once, and later prompts come alone (as `front_end_wait_s` has it in
-    the mean); arrivals of an open loop come alone.
+    the mean); arrivals of an open loop come alone. Ranks that read prompts apart have a front end each.
 
     >>> front_end_s(Requests.of([0.0, 0.0, 5.0], 8, 8), np.full(3, 0.5)).tolist()
     [0.5, 0.5, 0.5]
     """
-    return np.where(np.arange(each_s.size) < (asked.clients or 0), np.cumsum(each_s), each_s)
+    waited = np.maximum(np.cumsum(each_s) / front_ends, each_s)
+    return np.where(np.arange(each_s.size) < (asked.clients or 0), waited, each_s)
 
 
-def run_times(served: Served, e: Estimate, steady: Callable[[], Continuous]) -> RunTimes:
+def run_times(served: Served, e: Estimate, steady: Callable[[], Continuous], front_ends: int = 1) -> RunTimes:
     """Times of a run with what the engine's front end takes. A run that an interrupt cut short is none: the interrupt goes on."""
     if served.partial:
         raise KeyboardInterrupt
     asked, tpot = served.requests, served.tpot_s[np.isfinite(served.tpot_s)]
-    front = front_end_s(asked, np.broadcast_to(_alone_s(e, asked.input_tokens), len(asked)))
+    front = front_end_s(asked, np.broadcast_to(_alone_s(e, asked.input_tokens), len(asked)), front_ends)
     span = float(served.finish_s.max() - asked.arrival_s.min())
     gaps = int(np.maximum(asked.output_tokens - 1, 0).sum())
     values = {

@@ -61,7 +61,11 @@ HOST_SHARPNESS = 3.0
 """How sharply the slower of host and devices wins; batch 1 to 64 on one to four H100 and A100 under vLLM before 0.8 lie on it."""
 
 
-@formula("soft_maximum(device_s, host_s, 3) - device_s", unit="s", ref="host and devices work beside each other, and wait at a step's end")
+@formula(
+    "(device_s**3 + host_s**3) ** (1 / 3) - device_s",
+    unit="s",
+    ref="host and devices work beside each other, and wait at a step's end",
+)
 def host_wait_s(device_s: Numeric, host_s: Numeric) -> Numeric:
     """How much longer a pass takes than its devices, since the host needs so long for what it does beside them.
 
