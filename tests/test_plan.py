@@ -160,8 +160,16 @@ def candidates(asked):
     return [(c, work) for k, _, _ in kinds(asked) if k is not None for c in screened(k, k.splits(asked), work, asked.targets)]
 
 
-def test_bounds_are_above_what_closed_form_finds():
-    asked = goal()
+@pytest.mark.parametrize(
+    ("model", "lengths", "slo"),
+    [
+        ("llama-3.1-8b", {"input": "1024", "output": "256"}, "ttft.p95=300ms,tpot.p95=20ms"),
+        ("gpt-oss-120b", {"input": "128", "output": "exponential:800,max=3000"}, "tpot.p50=25ms,e2e.p90=60s"),
+        ("qwen3-30b-a3b", {"input": "lognormal:1155,4083,max=8192", "output": "lognormal:211,451,max=1024"}, "ttft.p99=2s,tpot.p90=30ms"),
+    ],
+)
+def test_bounds_are_above_what_closed_form_finds(model, lengths, slo):
+    asked = goal(model=model, lengths=lengths, slo=slo)
     for s, work in candidates(asked):
         rate = replica(s.candidate, work).largest_rate_per_s(asked.targets)
         assert rate <= s.most_per_s, s.candidate.name
@@ -195,7 +203,10 @@ def test_closed_form_is_near_simulation():
     assert good == pytest.approx(found.largest_rate_per_s(asked.targets), rel=0.2)
 
 
-@pytest.mark.parametrize(("rate", "slo"), [(12.0, "ttft.p95=300ms,tpot.p95=20ms"), (3.0, "ttft.p90=250ms,tpot.p90=12ms")])
+@pytest.mark.parametrize(
+    ("rate", "slo"),
+    [pytest.param(12.0, "ttft.p95=300ms,tpot.p95=20ms", marks=pytest.mark.slow), (3.0, "ttft.p90=250ms,tpot.p90=12ms")],
+)
 def test_the_plan_is_the_best_of_brute_force_over_simulations(rate, slo):
     asked = goal(traffic={"rate_per_s": rate, "peak_factor": 2.0}, slo=slo)
     demand, work = asked.asked()

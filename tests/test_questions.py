@@ -7,11 +7,13 @@ import contextlib
 import io
 import json
 import shlex
+from functools import cache
 
 import pytest
 
 from inferplan.cli.app import main
 
+GLM = "estimate -m glm-4.7 -g a100 -d fp8 --pp 8 --isl 202496 --osl 256"
 OPEN = "--queueing 1 --redundancy none"
 QWEN = "estimate -m qwen2.5-7b -g a100 -d int8 --isl 3071 --osl 1"
 FIVE = "estimate -m llama-3.3-70b -g h100 -d fp8 --tp 4 --batch 5 --isl 130816 --osl 256"
@@ -67,6 +69,21 @@ CASES = [
      "calculators that say so are wrong: all experts are resident"),
     ("how much longer a context two H100 take for gpt-oss-120b", "estimate -m gpt-oss-120b -g h100 --tp 2 --isl 130816 --osl 256",
      "max_context", 131_072, 0, "the model's own context, with room to spare"),
+    ("is 71 GiB for one request of GLM-4.7 absurd", GLM, "sequence_bytes",
+     71 * 2**30, 0.01, "vllm#32105: right, of all 92 layers"),
+    ("and what the fullest of eight stages needs of it", GLM, "request_bytes",
+     71.16 / 92 * 12 * 2**30, 0.001, "vllm#32105: 12 of 92 layers, 8.9 GiB were they even"),
+    ("does it start", GLM, "fits", True, 0, "vllm#32105: it should"),
+    ("one request of a million tokens with Mistral Small 4 on each of two H100",
+     "estimate -m mistral-small-4 -g h100 --tp 2 -d fp8 --max-model-len 1048576", "request_bytes", 22.5 * 2**30, 0.001,
+     "kaito#2132: 22.5 GiB; a latent cache is not split by TP"),
+    ("a cache kept in f32", "estimate -m 7b -g a100 --kv-dtype fp32 --engine llama.cpp", "kv_bytes_per_token", 2 * 524_288, 0,
+     "llama-cpp-python#66: twice as big as in f16"),
+    ("TTFT of 108 users on one H100, Qwen3-8B in FP8, 1024 in and 128 out",
+     "simulate -m qwen3-8b -g h100 -d fp8 --arrivals closed:108 --isl 1024 --osl 128", "ttft_s.p99", 2.0, 0.3,
+     "silybench: 108 users just keep 2 s"),
+    ("and of 80 in BF16", "simulate -m qwen3-8b -g h100 -d bf16 --arrivals closed:80 --isl 1024 --osl 128", "ttft_s.p99", 2.0, 0.3,
+     "silybench: 80"),
     ("hardware for 10,000 users: the rate", f"plan --users 10000 --peak-factor 2 --replica-rate 2 {OPEN}", "demand.mean_per_s", 13.3, 0.01,
      "TGI#439: 20 % active, 0.4 requests a minute"),
     ("hardware for 10,000 users: replicas of 2 requests/s", f"plan --users 10000 --peak-factor 2 --replica-rate 2 {OPEN}",
@@ -105,6 +122,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
+@cache
 def ran(command: str) -> tuple[int, str, str]:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -139,6 +157,12 @@ def test_tp8_or_two_tp4() -> None:
     assert 1.15 < 2 * choices[4]["replica_rate_per_s"] / choices[8]["replica_rate_per_s"] < 1.6  # 2.0 to 1.5 measured
     gaps = {tp: answer(f"estimate -m qwen2.5-72b -g a100 -d bf16 --tp {tp}", "tpot_s") for tp in (4, 8)}
     assert gaps[8] < gaps[4]
+
+
+def test_above_capacity_the_wait_grows_with_the_test() -> None:
+    """vllm#3096: an open loop above capacity tells the length of the test, not of the wait."""
+    waits = [answer(f"simulate -m 7b -g a100 --rate 50 -n {n} --isl 512 --osl 128", "ttft_s.mean") for n in (300, 600, 1200)]
+    assert waits[2] - waits[1] == pytest.approx(2 * (waits[1] - waits[0]), rel=0.15)
 
 
 def test_dp8_or_tp8_for_a_latent_cache() -> None:

@@ -127,6 +127,18 @@ class Plan:
         """The plan itself."""
         return self.choices[0]
 
+    @property
+    def scaled_usd_per_month(self) -> float | None:
+        """What those replicas would cost by the device and hour, with the spares of the plan; None without a profile or a price.
+
+        A lower bound: replicas start without delay, and nodes are let go in part.
+        """
+        f = self.best.fleet
+        if self.scaled_replicas is None or f.offer is None:
+            return None
+        kept = sum(self.scaled_replicas) / len(self.scaled_replicas) + f.replicas - f.at_peak
+        return kept * f.gpus_per_replica * f.offer.usd_per_gpu_h * self.goal.money.hours_per_month
+
     def frame(self) -> Any:
         """The choices as a pandas DataFrame, a row each, under the glossary's keys in base units."""
         import pandas as pd

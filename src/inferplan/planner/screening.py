@@ -22,7 +22,8 @@ from inferplan.serving.batch_times import SLOTTED, Workload
 from inferplan.specs.parallel import Parallel
 from inferplan.units import show
 
-SIZES, MOST = 24, 4096
+SIZES, FINE, MOST = 24, 300, 4096
+MARGIN = 1.06  # contexts and lengths are taken at their means, so that the closed form can lie a little above
 NO_ROOM = "does not start"
 SLACK = 0.9  # of a limit on gaps: a step of the batch that keeps it lies near it, and bounds must not rule out what does
 
@@ -129,7 +130,8 @@ class _Bounds:
     def _prompts_s(self) -> dict[float, np.ndarray]:
         """A prompt of each length that matters in one pass, alone, shape (splits,); engines that cut it take longer."""
         shares = {t.share for t in self.targets.limits if t.metric == "ttft" and t.share is not None}
-        tokens = np.array(sorted({self.work.input.mean, *(float(self.work.input.quantile(q)) for q in shares)}))
+        means = {self.work.input.mean} if any(t.metric == "ttft" and t.share is None for t in self.targets.limits) else set()
+        tokens = np.array(sorted({*means, *(float(self.work.input.quantile(q)) for q in shares)}))
         found = self._prefill_s(tokens)
         return {float(n): found[:, i] for i, n in enumerate(tokens)}
 
@@ -149,15 +151,32 @@ class _Bounds:
         return np.broadcast_to(most, (self._splits, 1))[:, 0]
 
     def most_per_s(self) -> np.ndarray:
-        """The most that a replica of each split could serve while its steps keep the limit on gaps, shape (splits,)."""
-        n, gaps = self._gaps_s
-        prompt = np.maximum(self._prompts_s[self.work.input.mean][:, None] - gaps[:, :1], 0.0)
-        blocked = 1 / np.broadcast_to(np.asarray(self.setting.parallel.pp * self.setting.parallel.dp, dtype=float), (self._splits, 1))
-        rates = n / (self.work.steps * gaps + n * prompt * blocked)
+        """The most that a replica of each split could serve while its steps keep the limit on gaps, shape (splits,).
+
+        A prompt counts as what one more adds to a pass over prompts, in which all weights are read already.
+        """
+        sizes, known = self._gaps_s
+        n = np.unique(np.geomspace(1, MOST, FINE).round())
+        gaps = np.array([np.interp(n, sizes, row) for row in known])
         limit = min((t.limit_s for t in self.targets.limits if t.metric == "tpot"), default=np.inf)
         allowed = (n[None, :] <= self._places()[:, None]) & (gaps * SLACK <= limit)
         allowed[:, 0] = True
-        return np.asarray(np.where(allowed, rates, 0.0).max(axis=1))
+        rates = n / (self.work.steps * gaps + n * self._added_s[:, None] * self._blocked)
+        return np.asarray(MARGIN * np.where(allowed, rates, 0.0).max(axis=1))
+
+    @property
+    def _added_s(self) -> np.ndarray:
+        """What one more prompt adds to a pass over prompts, shape (splits,)."""
+        prompt = self.work.input.mean
+        cached, dp = float(np.max(self.work.cached(prompt))), np.asarray(self.setting.parallel.dp)
+        both = np.broadcast_to(self._pass_s(Segment(dp * np.array([[1.0, 2.0]]), prompt - cached, cached)), (self._splits, 2))
+        return np.asarray(np.maximum(both[:, 1] - both[:, 0], 0.0))
+
+    @property
+    def _blocked(self) -> np.ndarray:
+        """The part of a prefill for which the others wait, shape (splits, 1)."""
+        p = self.setting.parallel
+        return np.broadcast_to(1 / np.asarray(p.pp * p.dp, dtype=float), (self._splits, 1))
 
     def worst(self) -> list[tuple[Target, float] | None]:
         """For each split the limit that an idle replica exceeds by most, with a bound of its value there."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SCHEMA = "inferplan/plan/1"
-SHOWN = 8
+SHOWN, OF_A_PART = 8, 2
 INPUTS = {
     "traffic": "traffic", "peak": "peak over the mean", "price": "price", "times": "step times", "output": "output lengths",
     "input": "prompt lengths", "hits": "hits of the prefix cache", "accept": "drafts kept",
@@ -78,7 +78,7 @@ def _beside(c: Choice) -> str:
 def _ways(c: Choice) -> str:
     """The split of a choice, with drafts and pools, for a table."""
     assert c.replica is not None
-    parts = [c.replica.candidate.split]
+    parts = [c.replica.candidate.split.replace("one device", "1 device")]
     parts += [c.replica.draft.name] if c.replica.draft is not None else []
     parts += [f"{c.pools[0]}+{c.pools[1]} pools"] if c.pools is not None else []
     return ", ".join(parts)
@@ -136,18 +136,29 @@ def _why(p: Plan) -> list[str]:
 
 def _show_choices(p: Plan, out: Console) -> None:
     rows = []
-    for c in p.choices[:SHOWN]:
+    shown = _shown(p)
+    for c in shown:
         assert c.replica is not None
         k = c.replica.candidate
         f, b = c.fleet, c.bill
         money = [usd(b.usd_per_month), usd(b.usd_per_million_blended_tokens)] if b else ["", ""]
+        load = f"{100 * (c.load_mean or 0):.0f}/{100 * (c.load_peak or 0):.0f}"
         rows.append([k.kind.hardware.name, k.kind.precision.name, _ways(c), f"{f.gpus:,}", f"{f.at_mean}/{f.at_peak}/{f.replicas}", *money,
-                     share(c.load_mean), share(c.load_peak), c.verdict])  # fmt: skip
-    head = ["Part", "weights", "split", "devices", "replicas", "a month", "per M", "load", "at peak", "verdict"]
-    out.print("\nChoices: replicas at the mean / at the peak / with spares; money at the mean load")
-    out.print(table(head, rows, right=(3, 4, 5, 6, 7, 8)))
-    if len(p.choices) > SHOWN:
-        out.print(f"and {len(p.choices) - SHOWN} more (--csv, --json)")
+                     load, c.verdict.replace("closed form", "untried")])  # fmt: skip
+    head = ["Part", "weights", "split", "devices", "replicas", "a month", "per M", "load %", "simulated"]
+    out.print("\nChoices: replicas at mean/peak/with spares, money at the mean, load at mean/peak")
+    out.print(table(head, rows, right=(3, 4, 5, 6, 7)))
+    if len(p.choices) > len(shown):
+        out.print(f"and {len(p.choices) - len(shown)} more (--csv, --json)")
+
+
+def _shown(p: Plan) -> list[Choice]:
+    """The choices on the screen: the best, no more than two of a part."""
+    found: list[Choice] = []
+    for c in p.choices:
+        if sum(other.part == c.part for other in found) < OF_A_PART and len(found) < SHOWN:
+            found.append(c)
+    return found
 
 
 def _show_limits(p: Plan, out: Console) -> None:
@@ -181,7 +192,8 @@ def _show_load(p: Plan, out: Console) -> None:
     if p.scaled_replicas is not None:
         mean = sum(p.scaled_replicas) / len(p.scaled_replicas)
         ends = f"{min(p.scaled_replicas)} to {max(p.scaled_replicas)} replicas"
-        out.print(f"Scaled with the profile without delay: {ends}, {mean:.3g} in the mean.")
+        cost = f", {usd(p.scaled_usd_per_month)} a month with the same spares" if p.scaled_usd_per_month is not None else ""
+        out.print(f"Scaled with the profile without delay: {ends}, {mean:.3g} in the mean{cost}: a lower bound.")
 
 
 def _month(p: Plan, rate: float) -> str:
@@ -283,6 +295,7 @@ def plan_record(p: Plan) -> dict[str, Any]:
         "measure_first": INPUTS[p.first.input] if p.first else None,
         "fallen": [{"why": f.group, "count": f.count, "nearest": f.example, "reason": f.reason} for f in p.fallen],
         "candidates": p.candidates, "looked": p.looked,
+        "scaled_usd_per_month": p.scaled_usd_per_month,
         "scaled_replicas": list(p.scaled_replicas) if p.scaled_replicas is not None else None,
     }  # fmt: skip
 

@@ -39,7 +39,8 @@ def plan_schema() -> dict[str, Any]:
         "hit_rate": NUMBER, "slo": WORDS, "slo_variant": WORDS, "queueing": NUMBER, "redundancy": WORDS, "choices": _list(choice),
         "thresholds": _list({"replicas": NUMBER, "rate_per_s": NUMBER, "month": MAYBE}), "sensitivity": _list(SWING),
         "measure_first": MAYBE_WORDS, "fallen": _list({"why": WORDS, "count": NUMBER, "nearest": WORDS, "reason": WORDS}),
-        "candidates": NUMBER, "looked": NUMBER, "scaled_replicas": {"type": ["array", "null"], "items": {"type": "integer"}},
+        "candidates": NUMBER, "looked": NUMBER, "scaled_usd_per_month": MAYBE,
+        "scaled_replicas": {"type": ["array", "null"], "items": {"type": "integer"}},
     }  # fmt: skip
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA, **_object(whole)}
 
