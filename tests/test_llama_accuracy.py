@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from inferplan import names
 from inferplan.calibrate.cases import read_cases
 from inferplan.calibrate.predict import Predictor
 from inferplan.deployment import estimate
@@ -17,7 +18,6 @@ from inferplan.explain import explain
 from inferplan.roofline.efficiency import Efficiency
 from inferplan.specs.catalog import entries
 from inferplan.specs.hardware import Accelerator
-from inferplan.specs.model import Model
 from inferplan.specs.precision import Precision
 
 ROOT = Path(__file__).parents[1]
@@ -56,11 +56,11 @@ def test_a_few_rows_of_each_class() -> None:
 
 def test_every_row_names_its_source_and_what_the_catalog_has() -> None:
     cases = read_cases(tool.ROWS)[0]
-    names = {kind: {e.name for e in entries(kind)} for kind in ("hardware", "models")}
+    known = {kind: {e.name for e in entries(kind)} for kind in ("hardware", "models")}
     assert len(cases) == len({c.name for c in cases})
     assert all(c.row["source"] and c.row["quality"] and c.row["date"] for c in cases)
-    assert {c.row["gpu"] for c in cases} <= names["hardware"]
-    assert {c.row["model"] for c in cases} <= names["models"]
+    assert {c.row["gpu"] for c in cases} <= known["hardware"]
+    assert {c.row["model"] for c in cases} <= known["models"]
 
 
 def test_shipped_kernels_are_those_of_llama_cpp_and_stay_below_the_sheet() -> None:
@@ -82,7 +82,7 @@ def test_shipped_kernels_are_those_of_llama_cpp_and_stay_below_the_sheet() -> No
 @pytest.mark.parametrize(("gpu", "weights"), [("rtx-4090", "f16"), ("m3-max-30c", "q4_k_m"), ("rx-7900-xtx", "q8_0")])
 def test_opened_times_are_the_times(gpu: str, weights: str) -> None:
     """Kernels that accumulate in fp16 take a share of that rate, and the opened number says so."""
-    model, part, precision = Model.find("llama-3.2-3b"), Accelerator.find(gpu), Precision.named(weights)
+    model, part, precision = names.model("llama-3.2-3b"), Accelerator.find(gpu), Precision.named(weights)
     e = estimate(model, part, precision, engine="llama.cpp", input_tokens=512, output_tokens=2)
     for quantity in ("ttft", "tpot"):
         assert float(np.mean(explain(quantity, e).value)) == pytest.approx(getattr(e, f"{quantity}_s"), rel=1e-9)
@@ -90,7 +90,7 @@ def test_opened_times_are_the_times(gpu: str, weights: str) -> None:
 
 def test_gguf_files_with_mxfp4_experts() -> None:
     """11.27 GiB is what llama-bench prints for the published file of gpt-oss-20b, benches/dgx-spark.md @4c7e9893c4ca."""
-    e = estimate(Model.find("gpt-oss-20b"), Accelerator.find("rtx-4090"), Precision.named("gguf-mxfp4"), engine="llama.cpp")
+    e = estimate(names.model("gpt-oss-20b"), Accelerator.find("rtx-4090"), Precision.named("gguf-mxfp4"), engine="llama.cpp")
     assert e.weight_bytes / 2**30 == pytest.approx(11.27, abs=0.05)
 
 
