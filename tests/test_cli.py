@@ -128,7 +128,7 @@ def test_list(capsys: pytest.CaptureFixture[str], tmp_path: Path, kind: str) -> 
     rows = list(csv.DictReader(target.read_text().splitlines()))
     code, out, _ = run(capsys, "list", kind, "--json")
     assert [r["name"] for r in json.loads(out)] == [r["name"] for r in rows]
-    assert len(rows) >= {"hardware": 163, "models": 120, "formats": 80, "engines": 0}[kind]
+    assert len(rows) >= {"hardware": 179, "models": 120, "formats": 80, "engines": 0}[kind]
 
 
 def test_list_filters(capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,7 +136,7 @@ def test_list_filters(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     assert "mi300x" in out
     assert "h100" not in out
-    assert " of 163 hardware" in err
+    assert " of 179 hardware" in err
 
 
 def test_near_misses(capsys: pytest.CaptureFixture[str]) -> None:

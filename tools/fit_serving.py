@@ -11,13 +11,13 @@ layer by layer, and reading its tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from least_squares import levenberg_marquardt, soft
 from serving_bands import PATH as BANDS
 from serving_bands import without_class
 from serving_bands import written as bands_written
@@ -133,27 +133,9 @@ def fit(f: np.ndarray, engine: np.ndarray, seconds: np.ndarray, weight: np.ndarr
 
     def residuals(x: np.ndarray) -> np.ndarray:
         miss = weight * (np.log(predict(x, f, engine)) - np.log(seconds)) / SPREAD
-        return np.append(np.sign(miss) * np.sqrt(2 * (np.sqrt(1 + miss**2) - 1)), TRUST * (x - start) / spread)
+        return np.append(soft(miss), TRUST * (x - start) / spread)
 
     return levenberg_marquardt(residuals, start)
-
-
-def levenberg_marquardt(residuals: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> np.ndarray:
-    damping, r = 1e-2, residuals(x)
-    for _ in range(200):
-        slope = np.array([(residuals(x + 1e-4 * unit) - r) / 1e-4 for unit in np.eye(len(x))]).T
-        ahead = slope.T @ slope
-        move = np.linalg.solve(ahead + damping * np.diag(np.diag(ahead)), -slope.T @ r)
-        tried = residuals(x + move)
-        if tried @ tried < r @ r:
-            x, done, r, damping = x + move, float(np.abs(move).max()) < 1e-5, tried, damping / 3
-            if done:
-                break
-        else:
-            damping *= 4
-            if damping > 1e8:
-                break
-    return x
 
 
 def balance(d: pd.DataFrame) -> np.ndarray:
@@ -246,7 +228,7 @@ def fit_front(d: pd.DataFrame, plain: np.ndarray, engine: np.ndarray) -> np.ndar
 
     def residuals(x: np.ndarray) -> np.ndarray:
         miss = weight * (np.log(first_tokens(x, d, plain, engine)) - seconds) / (2 * SPREAD)
-        return np.append(np.sign(miss) * np.sqrt(2 * (np.sqrt(1 + miss**2) - 1)), (x - FRONT_PRIORS) / 1.5)
+        return np.append(soft(miss), (x - FRONT_PRIORS) / 1.5)
 
     return levenberg_marquardt(residuals, FRONT_PRIORS)
 

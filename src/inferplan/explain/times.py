@@ -205,7 +205,7 @@ def _on(run: Opened, op: Op, piece: Piece, part: Accelerator, label: str) -> Nod
     memory = product("memory_s", "s", moved, over=[_bandwidth(part), share("eff_bandwidth", kernel.eff_bandwidth)])
     if op.rate == "none" or "flops" not in piece:
         return derived(label, "launch_s + memory_s", "s", start, memory)
-    peak = part_number("peak", part.peak_quantity(op.rate), part)
+    peak = part_number("peak", part.peak_quantity(op.rate, kernel.peak), part)
     compute = product("compute_s", "s", piece["flops"], over=[peak, share("eff_flops", kernel.eff_flops)])
     if np.isinf(kernel.sharpness):
         return derived(label, "launch_s + maximum(compute_s, memory_s)", "s", start, compute, memory)

@@ -64,10 +64,12 @@ class Fitted(Record):
     """What was fitted, or is assumed, for one kernel on one class of parts.
 
     `rows` and `error` say how many measurements stand behind it and their median distance from the fit, as a share;
-    `held_out` is the same for parts that the fit had not seen.
+    `held_out` is the same for parts that the fit had not seen. `peak` names the rate that `eff_flops` is a share of on parts that
+    state it, where that is not the one their products are counted at: kernels that accumulate in fp16 on parts that do so faster.
     """
 
     eff_flops: Share = 1.0
+    peak: Literal["fp16_fp16acc"] | None = None
     eff_bandwidth: Share
     launch: Time
     basis: Stated
@@ -198,7 +200,7 @@ Sharpness = Annotated[float, Field(ge=1)] | Literal["max"]
 
 
 class Efficiency(Spec):
-    """A calibration: kernels by kind, number format and class of parts; links; engines.
+    """A calibration: kernels by kind, number format and class of parts, and those that engines ship themselves; links; engines.
 
     >>> Efficiency.ideal().kernel("matmul", "bf16", "nvidia-hopper").eff_flops
     1.0
@@ -217,6 +219,7 @@ class Efficiency(Spec):
     copies: dict[str, Copy] = Field(default_factory=dict)
     engines: dict[str, Overhead] = Field(default_factory=dict)
     bands: dict[Banded, dict[str, dict[Known, Band]]] = Field(default_factory=dict)
+    engine_kernels: dict[str, dict[str, dict[str, dict[str, Entry]]]] = Field(default_factory=dict)
 
     @classmethod
     def ideal(cls) -> Efficiency:
@@ -256,6 +259,7 @@ class Efficiency(Spec):
             class of the part, and, where they are known, its catalog name and the engine, whose own entries go first.
 
         Looks on the part and its class, then its vendor, then in general; on each level for the format itself, then for its nearest kin.
+        An engine that ships all kernels of a kind itself has a table of its own (`engine_kernels`), which goes before the shared one.
         Raises Unsupported for a kind that the calibration does not know.
         """
         kind = ALIASES.get(kind, kind)
@@ -263,29 +267,23 @@ class Efficiency(Spec):
             return IDEAL
         if kind not in self.kernels:
             raise Unsupported(f"the calibration '{self.name}' has no kernels of kind '{shown(kind)}'; it has {', '.join(self.kernels)}")
-        found = next(self._entries(kind, variant(kind, rate, stored), architecture, part), None)
-        if found is None:
-            raise Unsupported(f"the calibration '{self.name}' has nothing on {kind} in {rate} for {architecture}, nor in general")
-        return self._as_kernel(kind, found, engine)
+        wanted = variant(kind, rate, stored)
+        own = self.engine_kernels.get(normalise(engine), {}).get(kind) if engine else None
+        places = [(own, f"{engine}.{kind}", (block_family(stored), wanted))] if own else []
+        for table, place, names in (*places, (self.kernels[kind], kind, (wanted,))):
+            found = next(_entries(table, place, names, architecture, part), None)
+            if found is not None:
+                return self._as_kernel(kind, found, engine)
+        raise Unsupported(f"the calibration '{self.name}' has nothing on {kind} in {rate} for {architecture}, nor in general")
 
     def entry(self, kind: str, wanted: str, architecture: str, part: str | None = None) -> Entry:
-        """The entry that a kernel variant is looked up in; raises Unsupported where there is none."""
+        """The entry that a kernel variant is looked up in, of all engines; raises Unsupported where there is none."""
         kind = ALIASES.get(kind, kind)
-        found = next(self._entries(kind, wanted, architecture, part), None) if kind in self.kernels else None
+        table = self.kernels.get(kind, {})
+        found = next(_entries(table, kind, (wanted,), architecture, part), None)
         if found is None:
             raise Unsupported(f"the calibration '{self.name}' has nothing on {kind} in {wanted} for {architecture}, nor in general")
         return found.entry
-
-    def _entries(self, kind: str, wanted: str, architecture: str, part: str | None) -> Iterator[_Found]:
-        table = self.kernels[kind]
-        chain = [name for name in (wanted, *SIBLINGS.get(wanted, ()), "any") if name in table]
-        own = tuple(level for level in (part, architecture) if level)
-        for levels in (own, (architecture.split("-")[0],), ("default",)):
-            for name in chain:
-                for level in levels:
-                    if level in table[name]:
-                        exact = levels is own and name in (wanted, "any")
-                        yield _Found(table[name][level], f"{kind}.{name}.{level}", exact)
 
     def _as_kernel(self, kind: str, found: _Found, engine: str | None) -> Kernel:
         entry: Fitted = found.entry
@@ -296,7 +294,7 @@ class Efficiency(Spec):
         basis: Basis = entry.basis if found.exact or entry.basis == "assumed" else "inherited"
         sharpness = self.sharpness.get(kind, "max")
         exponent = float("inf") if sharpness == "max" else sharpness
-        return Kernel(entry.eff_flops, entry.eff_bandwidth, entry.launch, exponent, basis, origin)
+        return Kernel(entry.eff_flops, entry.eff_bandwidth, entry.launch, exponent, basis, origin, entry.peak)
 
     def kernel_of(self, op: Operator, hardware: Accelerator, *, stored: str | None = None, engine: str | None = None) -> Kernel:
         """What the kernel of an operator reaches on a part."""
@@ -305,8 +303,8 @@ class Efficiency(Spec):
 
     def op_time(self, op: Operator, hardware: Accelerator, *, stored: str | None = None, engine: str | None = None) -> Numeric:
         """Seconds of an operator on a part, without its collectives. All its bytes count: weights, cache and activations."""
-        peak = np.inf if op.rate == "none" else hardware.peak_flops_per_s(op.rate)
         kernel = self.kernel_of(op, hardware, stored=stored, engine=engine)
+        peak = np.inf if op.rate == "none" else hardware.peak_quantity(op.rate, kernel.peak).value
         moved = op.weight_bytes + op.kv_bytes + op.act_bytes
         launches = op.count * self.overhead(engine or "default", hardware.architecture).launch
         return kernel_s(op.flops, moved, launches, peak, hardware.bandwidth_bytes_per_s, kernel)
@@ -392,6 +390,20 @@ def _cores(engine: str) -> tuple[str, ...]:
     return (engine,) if base == engine else (engine, base)
 
 
+def _entries(
+    table: Mapping[str, Mapping[str, Entry]], place: str, wanted: tuple[str, ...], architecture: str, part: str | None
+) -> Iterator[_Found]:
+    """Entries of a kind from the nearest to the most general: on each level the wanted formats in turn, then kin of the last."""
+    chain = [name for name in (*wanted, *SIBLINGS.get(wanted[-1], ()), "any") if name in table]
+    own = tuple(level for level in (part, architecture) if level)
+    for levels in (own, (architecture.split("-")[0],), ("default",)):
+        for name in chain:
+            for level in levels:
+                if level in table[name]:
+                    exact = levels is own and name in (*wanted, "any")
+                    yield _Found(table[name][level], f"{place}.{name}.{level}", exact)
+
+
 _IDEAL_LINK = LinkRate(eff_switch=1.0, one_shot="0 s")  # type: ignore[arg-type]
 
 
@@ -413,6 +425,22 @@ def variant(kind: str, rate: str, stored: str | None = None) -> str:
     if rate in ("fp8", "mxfp8"):
         return "mxfp4-mxfp8" if _bits(held) == 4 else "fp8-block" if re.search("block|128x128|deepseek|mxfp8", held) else "fp8"
     return {"fp4": "nvfp4", "nvfp4": "nvfp4", "mxfp4": "nvfp4", "int8": "int8", "fp32": "fp32", "tf32": "fp32"}.get(rate, "bf16")
+
+
+def block_family(stored: str | None) -> str:
+    """The family of a GGUF tensor type, whose kernels are alike: fp16, legacy, k-quant, low-bit or mxfp4; '' for any other.
+
+    >>> [block_family(name) for name in ("fp16", "q4_0", "q6_k", "iq4_xs", "iq2_xs", "mxfp4", "bf16", None)]
+    ['fp16', 'legacy', 'k-quant', 'k-quant', 'low-bit', 'mxfp4', '', '']
+    """
+    held = normalise(stored or "")
+    return next((family for pattern, family in _FAMILIES if re.fullmatch(pattern, held)), "")
+
+
+_FAMILIES = (
+    (r"fp16|f16", "fp16"), (r"q[458]-[01]", "legacy"), (r"q[4568]-k|iq4-\w+", "k-quant"), (r"(?:i?q|tq)[123]-\w+", "low-bit"),
+    (r"mxfp4", "mxfp4"),
+)  # fmt: skip
 
 
 def _weight_only(held: str) -> str:

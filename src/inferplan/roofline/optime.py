@@ -27,6 +27,8 @@ class Kernel:
         `measured` on the class, `inherited` from relatives of it, `assumed`, or `ideal`.
     origin
         where the numbers stand in the calibration: kind, variant and level.
+    peak
+        the rate of the sheet that `eff_flops` is a share of on parts that state it; None for the one products are counted at.
     """
 
     eff_flops: float
@@ -35,6 +37,7 @@ class Kernel:
     sharpness: float
     basis: Basis
     origin: str = ""
+    peak: str | None = None
 
 
 IDEAL = Kernel(1.0, 1.0, 0.0, float("inf"), "ideal", "ideal")

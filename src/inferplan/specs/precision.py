@@ -470,10 +470,10 @@ def _gathered(paths: tuple[Path, ...]) -> Library:
 
 
 def _mixing() -> Library:
-    """What file mixes are made of: GGUF and plain types, and whatever the user's own folders hold."""
+    """What file mixes are made of: GGUF, plain and microscaling types, and whatever the user's own folders hold."""
     texts = _texts(tuple(folders("formats")))
     shipped = texts[-1][0].parent
-    return _gathered(tuple(path for path, _ in texts if path.parent != shipped or path.stem in ("float", "gguf")))
+    return _gathered(tuple(path for path, _ in texts if path.parent != shipped or path.stem in ("float", "gguf", "microscaling")))
 
 
 def _family(name: str) -> FormatFile:
