@@ -129,7 +129,7 @@ def test_the_level_a_number_came_from_is_told():
     assert eff.kernel("matmul", "bf16", "nvidia-hopper").basis == "measured"
     assert eff.kernel("matmul", "fp8", "nvidia-rubin").basis == "inherited"
     assert eff.kernel("matmul", "fp8", "nvidia-rubin").origin == "matmul.fp8.nvidia"
-    assert eff.kernel("attention_decode", "bf16", "amd-cdna3").origin == "attention_decode.bf16.default"
+    assert eff.kernel("attention_decode", "bf16", "aws-inferentia").origin == "attention_decode.bf16.default"
     assert eff.kernel("elementwise", "none", "amd-cdna3").basis == "assumed"
     assert eff.kernel("matmul", "bf16", "google-tpu").basis == "assumed"
 

@@ -81,7 +81,7 @@ class Case:
         split, fixed = self.parallel.checked(), self.fixed
         check_formats(self.model, self.precision)
         check_splits(self.model, split, 0.0, 1.0)
-        return Setting(split, _calibration(fixed.efficiency), self.engine.name, fixed.network, overlap=fixed.overlap).checked()
+        return Setting(split, _calibration(fixed.efficiency), self.engine.timed_as, fixed.network, overlap=fixed.overlap).checked()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def points(case: Case, batch: Floats, input_tokens: Floats, output_tokens: Float
     >>> one = Case(model("7b"), hardware("h100"), precision("fp8"), Engine.find("vllm"), Parallel())
     >>> found = points(one, np.array([1.0, 8.0]), np.array([1024.0]), np.array([256.0]))
     >>> found.columns["fits"].tolist(), (found.columns["tpot_s"] * 1e3).round(2).tolist()  # as `inferplan estimate` says
-    ([True, True], [4.39, 5.93])
+    ([True, True], [4.38, 5.93])
     """
     axes = {
         "batch": np.repeat(batch, len(input_tokens)).astype(np.int64),

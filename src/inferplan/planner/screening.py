@@ -71,7 +71,7 @@ def _together(
         max_num_seqs=1 if kind.engine.policy in SLOTTED else None,
     )  # fmt: skip
     fits = np.broadcast_to(held.fits, (len(splits), 1))[:, 0]
-    setting = Setting(wide, kind.efficiency, kind.engine.name, kind.network).checked()
+    setting = Setting(wide, kind.efficiency, kind.engine.timed_as, kind.network).checked()
     bounds = _Bounds(kind, setting, work, targets, held)
     most, worst = bounds.most_per_s(), bounds.worst()
     return [_answer(Candidate(kind, p), bool(fits[i]), float(most[i]), worst[i]) for i, p in enumerate(splits)]
