@@ -446,8 +446,8 @@ def test_reasons_say_what_is_missing():
 
 def test_engine_files():
     assert names("engines") == [
-        "deepspeed", "fastertransformer", "gpt-fast", "ideal", "ik-llama.cpp", "llama.cpp", "lmdeploy", "mlc-llm", "mlx", "neuronx", "pytorch",
-        "sglang", "tensorrt-llm", "tgi", "transformers", "vllm",
+        "deepspeed", "fastertransformer", "gpt-fast", "ideal", "ik-llama.cpp", "llama.cpp", "lmdeploy", "mlc-llm", "mlx", "neuronx",
+        "pytorch", "sglang", "tensorrt-llm", "tgi", "transformers", "vllm",
     ]  # fmt: skip
     for folder in folders("engines"):
         assert (folder / INDEX).read_text(encoding="utf-8") == index_text(folder)
