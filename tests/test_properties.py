@@ -219,6 +219,7 @@ def even(model: Model, ways: int) -> bool:
 
 
 EVEN = [n for n in GENERATING if even(model_of(n), 4)]
+SHARED = ("matmul", "experts", "head", "attention_decode", "attention_prefill")
 
 
 @settings(max_examples=60, deadline=None)
@@ -241,7 +242,7 @@ def test_ranks_share_evenly_what_divides(name, precision, ways, segments):
     one = passed(name, part_of("h100"), precision, Setting(), *segments)
     many = passed(name, part_of("h100"), precision, Setting(Parallel(tp=ways)), *segments)
     for whole, part in zip(one.ops, [op for op in many.ops if op.kind != "collective"], strict=True):
-        if whole.kind in ("matmul", "experts", "head", "attention_decode", "attention_prefill") and whole.part not in ("router", "vision", "other"):
+        if whole.kind in SHARED and whole.part not in ("router", "vision", "other"):
             assert number(part.flops) * ways == pytest.approx(number(whole.flops), rel=1e-9), whole.name
             assert number(part.weight_bytes) * ways == pytest.approx(number(whole.weight_bytes), rel=1e-9), whole.name
             assert number(part.kv_bytes) * ways == pytest.approx(number(whole.kv_bytes), rel=1e-9), whole.name
