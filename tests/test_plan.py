@@ -10,7 +10,7 @@ import pytest
 
 import inferplan as ip
 from inferplan.cli.app import main
-from inferplan.errors import NoFeasiblePlan, SpecError
+from inferplan.errors import DoesNotFit, NoFeasiblePlan, SpecError
 from inferplan.planner.candidate import Candidate, kinds
 from inferplan.planner.cost import Bill, Offer, break_even_per_s, cheapest, drawn_w, listed_offers, owned_usd_per_h, usd_per_million
 from inferplan.planner.demand import Demand, peak_over_mean, user_rate_per_s, windowed_rates_per_s
@@ -171,7 +171,10 @@ def candidates(asked):
 def test_bounds_are_above_what_closed_form_finds(model, lengths, slo):
     asked = goal(model=model, lengths=lengths, slo=slo)
     for s, work in candidates(asked):
-        rate = replica(s.candidate, work).largest_rate_per_s(asked.targets)
+        try:
+            rate = replica(s.candidate, work).largest_rate_per_s(asked.targets)
+        except DoesNotFit:
+            rate = 0.0
         assert rate <= s.most_per_s, s.candidate.name
         if s.most_per_s == 0:
             assert rate == 0
