@@ -112,7 +112,7 @@ def test_bands_hold_four_of_five_runs_that_no_fit_has_seen() -> None:
 
 @pytest.mark.slow
 def test_bands_hold_runs_under_arrival_rates() -> None:
-    """None of these runs was fitted to: 75 to 85 % of means lie in their bands, and 70 % of all figures, with percentiles up to the 99th."""
+    """None of these runs was fitted to: 75 to 85 % of means lie in their bands, and 70 % of all figures, percentiles among them."""
     found = outcomes(read_cases(ROOT / "validation" / "open_loop.csv")[0])
     means = summary(o for o in found if o.case.row["statistic"] == "mean")
     assert means.banded == 213
