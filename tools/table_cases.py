@@ -167,13 +167,13 @@ SENT = {
     ("1024", "2048"): 3000, ("1000", "2000"): 3000, ("2048", "128"): 3000, ("2048", "2048"): 1500, ("5000", "500"): 1500,
     ("20000", "2000"): 1000,
 }  # fmt: skip
-"""Requests of each pair of lengths, as the documentation of TensorRT-LLM's tables states them (performance overview)."""
+"""Requests of each pair of lengths: assumed, not checked against the documentation of TensorRT-LLM's tables."""
 
 
 def saturated(x: Row) -> Row:
     """TensorRT-LLM from 0.14 on: all requests sent at once, in-flight batching as far as the cache allows, over the whole run.
 
-    Requests as the tables' own documentation states them, at most 3,000, after which the rate is steady.
+    Requests as SENT assumes them, at most 3,000, after which the rate is steady.
     """
     row = published(x)
     sent = min(3000, SENT[x["input_len"], x["output_len"]])
