@@ -358,3 +358,21 @@ def test_the_published_schema_is_what_is_written():
     from inferplan.report.plan_schema import plan_schema
 
     assert json.loads((ROOT / "docs/schema/plan-1.json").read_text()) == plan_schema()
+
+
+@pytest.mark.slow
+def test_pools_win_where_prompts_hold_up_decodes():
+    """Long prompts under a tight limit on gaps: pools take far fewer devices, proven by simulating them whole."""
+    search = {"gpus": ["h100"], "dtype": ["fp8"], "tp": [1], "disaggregated": True}
+    asked = goal(
+        traffic={"rate_per_s": 15.0}, lengths={"input": "8000", "output": "200"}, slo="ttft.p95=1500ms,tpot.p95=8ms", search=search,
+        proof={"requests": 300, "seeds": 3, "most_seeds": 4, "finalists": 2},
+    )  # fmt: skip
+    found = plan(asked)
+    apart = found.best
+    assert apart.pools is not None
+    assert apart.verdict == "meets"
+    together = next(c for c in found.choices if c.pools is None)
+    assert apart.fleet.gpus < 0.8 * together.fleet.gpus
+    assert sum(apart.pools) == apart.fleet.at_peak
+    assert apart.fleet.replicas == apart.fleet.at_peak + 2  # a spare in each pool

@@ -251,9 +251,7 @@ def _pooled(found: Search, option: Option, both: Pools, bench: Bench) -> Proven 
     if last.verdict != "meets":
         found.fallen.append(("misses in simulation", option.candidate.name, f"{last.verdict} with {front} + {back} replicas", 0.0))
         return None
-    rates = (peak / front / q, peak / back / q)
-    kept = tuple(min(a, b) for a, b in zip(option.rates_per_s, rates, strict=True))
-    return found.divided(option, both, (kept[0], kept[1]), (front, back)), together
+    return found.divided(option, both, (peak / front / q, peak / back / q), (front, back)), together
 
 
 def _fewer(found: Search, bench: Bench, good: float, bad: float) -> float:

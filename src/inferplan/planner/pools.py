@@ -20,9 +20,11 @@ from inferplan.serving.arrivals import poisson
 from inferplan.serving.batch_times import Workload, batch_times, slots
 from inferplan.serving.continuous import Continuous
 from inferplan.serving.lengths import Lengths
+from inferplan.serving.queueing import mg1_wait_s
 from inferplan.serving.requests import Requests
 from inferplan.serving.simulate import Prefilling, simulate
 
+WAITS = 400  # points that stand for the law of waits
 MOST_TOGETHER = 24  # replicas that are simulated at once; larger fleets shrink in proportion, rounded to the harder side
 
 
@@ -55,6 +57,27 @@ class Pools:
 
 
 @dataclass(frozen=True, eq=False)
+class Filling(Replica):
+    """A replica that only prefills: a queue of prompts, each computed alone (M/G/1; waits exponential beyond those that do not wait).
+
+    Prompts that share a step go faster, so that this is on the safe side for short ones.
+    """
+
+    def value_s(self, found: Continuous, target: Target) -> np.ndarray:
+        """As `Replica` says, of first tokens."""
+        service = self.times.own_s[:, 0]
+        rate = np.where(found.stable, found.requests_per_s, np.inf)[..., None]
+        load = np.minimum(rate * service.mean(), 1.0)
+        wait = np.asarray(mg1_wait_s(np.minimum(rate, 1e12), load, (service**2).mean()))
+        if target.share is None:
+            return np.asarray(wait[..., 0] + service.mean() + self.front_s)
+        ranks = (np.arange(WAITS) + 0.5) / WAITS
+        some = np.where(load > 1 - ranks, wait / np.maximum(load, 1e-12) * np.log(np.maximum(load / (1 - ranks), 1.0)), 0.0)
+        whole = (some[..., None] + service).reshape(*found.stable.shape, -1)
+        return np.asarray(np.quantile(whole, target.share, axis=-1, method="higher") + self.front_s)
+
+
+@dataclass(frozen=True, eq=False)
 class Decoding(Replica):
     """A replica that gets prompts with their cache: its first gap holds the crossing and the wait for a place."""
 
@@ -77,7 +100,7 @@ def pools(found: Replica, search: Search) -> Pools:
         raise Unsupported("pools are not simulated with a prefix cache")
     only = Workload(work.input, Lengths.fixed(1), 0.0)
     most = max(1, min(slots(e, only, found.candidate.max_num_seqs), found.times.most))
-    first = replace(found, work=only, times=batch_times(e, only, most))
+    first = Filling(found.candidate, e, only, batch_times(e, only, most), found.room, found.front_s)
     per_token = e.kv_bytes_per_token / (search.transfer_bytes_per_s * found.gpus)
     t = found.times
     plain = replace(t, prompts_s=0.0 * t.prompts_s, passes=0.0 * t.passes, filled=0.0)
@@ -122,13 +145,23 @@ class PoolBench:
         return b.read(served, (place >= edge) & (place < edge + b.proof.requests))
 
     def proven(self, prefill: int, decode: int, rate_per_s: float, tries: int = 6) -> tuple[int, int, Tried]:
-        """Replicas of each kind with which the limits are met at a rate: more of the side that misses, until they are or tries end."""
+        """Replicas of each kind with which the limits are met at a rate: more of the side that misses, else fewer while they still are."""
         for _ in range(tries):
             found = self.at(prefill, decode, rate_per_s)
             if found.verdict == "meets":
-                break
+                return self._fewer(prefill, decode, rate_per_s)
             prefill, decode = self._more(found, prefill, decode)
         return prefill, decode, found
+
+    def _fewer(self, prefill: int, decode: int, rate_per_s: float) -> tuple[int, int, Tried]:
+        """The same with one replica after the other taken away from either side, as long as the limits are met."""
+        for side in (0, 1):
+            while (prefill, decode)[side] > 1:
+                fewer = prefill - (side == 0), decode - (side == 1)
+                if self.at(*fewer, rate_per_s).verdict != "meets":
+                    break
+                prefill, decode = fewer
+        return prefill, decode, self.at(prefill, decode, rate_per_s)
 
     def _more(self, found: Tried, prefill: int, decode: int) -> tuple[int, int]:
         limits = found.targets.limits

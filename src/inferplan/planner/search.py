@@ -140,6 +140,7 @@ class Search:
     every: list[Screened] = field(default_factory=list)
     fallen: list[tuple[str, str, str, float]] = field(default_factory=list)
     options: list[Option] = field(default_factory=list)
+    plain: list[Option] = field(default_factory=list)
     looked: int = 0
 
     @cached_property
@@ -258,7 +259,8 @@ class Search:
 
     def tune(self, count: int) -> None:
         """Other limits for the best: fewer requests at once, other tokens per step, drafts; kept where a replica takes more."""
-        for i, option in enumerate(self.options[:count]):
+        self.plain = list(self.options)
+        for i, option in enumerate(self.plain[:count]):
             self.tell("tuning", i, count)
             for changed in self._variants(option):
                 better = self._better(self.options[i], changed)
@@ -283,11 +285,9 @@ class Search:
     def divide(self, count: int) -> None:
         """The best candidates once more, in pools for prefill and for decode; kept beside the others where they are not dearer than all."""
         worst = max((self.key(o) for o in self.options), default=float("inf"))
-        for i, option in enumerate(list(self.options[:count])):
+        for i, option in enumerate(self.plain[:count]):
             self.tell("pools", i, count)
             name = f"{option.candidate.name}, in pools"
-            if option.replica.draft is not None:
-                continue
             try:
                 both = pools(option.replica, self.goal.search)
             except InferplanError as e:
@@ -301,7 +301,7 @@ class Search:
             if self.key(divided) <= worst:
                 self.options.append(divided)
             else:
-                reason = f"takes {divided.fleet.gpus:,} devices, together {option.fleet.gpus:,}"
+                reason = f"takes {divided.fleet.gpus:,} devices, in one pool {option.fleet.gpus:,}"
                 self.fallen.append((DEARER, name, reason, self.key(divided)))
         self.options.sort(key=lambda o: (self.key(o), o.fleet.gpus, o.candidate.name))
 

@@ -130,7 +130,9 @@ def _why(p: Plan) -> list[str]:
     tight = min(c.latencies, key=lambda late: late.margin_s / late.target.limit_s)
     text = f"A replica takes {significant(c.rate_per_s)} requests/s; {tight.target.name} binds."
     if c.tried is not None:
-        text += f" Simulated at {significant(c.tried.rate_per_s)} requests/s, {len(c.tried.values)} runs: {c.tried.verdict}."
+        whole = "whole " if c.pools else ""
+        runs = f"{len(c.tried.values)} runs: {c.tried.verdict}"
+        text += f" Simulated {whole}at {significant(c.tried.rate_per_s)} requests/s, {runs}."
     return [text]
 
 

@@ -202,12 +202,13 @@ def _plan_cells(c: Choice, row: int, kind: str) -> list[Any]:
     """One choice, columns A to S."""
     offer = c.fleet.offer
     each = f"MAX(1,INT($G{row}/$C{row}))"
+    spares = f"I{row}+{c.fleet.replicas - c.fleet.at_peak}" if c.pools else kept(kind, f"I{row}", each)
     tokens = f"{PLANNED['day']}*3600*{AT['hours']}"
     return [
         harmless(c.name), harmless(c.part), c.gpus_per_replica, c.rate_per_s, harmless(offer.name) if offer else "",
         offer.usd_per_gpu_h if offer else None, offer.node_gpus if offer else 1,
         f"=MIN(I{row},{needed(PLANNED['mean'], f'D{row}')})", f"={needed(PLANNED['peak'], f'D{row}')}",
-        f"={kept(kind, f'I{row}', each)}", f"=J{row}*C{row}", f"={billed(f'J{row}', f'C{row}', f'G{row}')}",
+        f"={spares}", f"=J{row}*C{row}", f"={billed(f'J{row}', f'C{row}', f'G{row}')}",
         f"=L{row}*F{row}*(1+{AT['price']})", f"=M{row}*{AT['hours']}",
         f"=N{row}*1000000/({tokens}*({AT['input']}+{AT['output']}))", f"=N{row}*1000000/({tokens}*{AT['output']})",
         f"={PLANNED['day']}/(J{row}*D{row})", f"={PLANNED['peak']}/(I{row}*D{row})", c.verdict,
