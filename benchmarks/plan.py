@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 
 from inferplan.planner.goal import Goal
 from inferplan.planner.plan import plan
@@ -35,13 +36,11 @@ def main() -> None:
         demand, work = asked.asked()
         at = [time.perf_counter(), time.process_time()]
         found = Search(asked, demand, work, asked.targets)
-        found.screen()
-        screened = [time.perf_counter() - at[0], time.process_time() - at[1]]
-        found.branch()
-        branched = [time.perf_counter() - at[0], time.process_time() - at[1]]
-        found.tune(3)
-        whole = [time.perf_counter() - at[0], time.process_time() - at[1]]
-        for what, (wall, cpu) in (("bounds", screened), ("closed form", branched), ("limits", whole)):
+        spent = {}
+        for what, stage in (("bounds", found.screen), ("closed form", found.branch), ("limits", partial(found.tune, 3))):
+            stage()
+            spent[what] = time.perf_counter() - at[0], time.process_time() - at[1]
+        for what, (wall, cpu) in spent.items():
             print(f"{model}: {what}: {wall:.2f} s, {cpu:.2f} s of a core, {len(found.every):,} candidates, {found.looked} looked at")
         if finalists:
             begun = time.perf_counter()

@@ -11,11 +11,11 @@ from inferplan.engine.step import Setting, decode
 from inferplan.roofline.efficiency import Efficiency
 from inferplan.specs.parallel import Parallel
 
-MIB = 1024
+KIB_PER_MIB = 1024  # Linux counts resident memory in KiB
 
 
 def peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MIB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / KIB_PER_MIB
 
 
 def main() -> None:

@@ -18,12 +18,12 @@ import numpy as np
 import inferplan as ip
 from inferplan.deployment import estimate
 from inferplan.planner.carry import carry, dask_executor
-from inferplan.planner.shards import Manifest
+from inferplan.planner.shards import Manifest, missing
 from inferplan.planner.sweep import COLUMNS, Chunk, Layout, Table, Tally, blocks
 from inferplan.report.sweep_files import Pieces, Target, Writing, encoded, finished
 
-MIB = 1024
-SCALAR = 40
+KIB_PER_MIB = 1024  # Linux counts resident memory in KiB
+SCALAR = 40  # points that are timed one by one
 
 
 def grids(model: str, part: str) -> dict[str, ip.Space]:
@@ -98,7 +98,7 @@ def note(peaks: dict[int, float], entry: Path) -> None:
     try:
         fields = dict(line.split(":", 1) for line in (entry / "status").read_text().splitlines() if ":" in line)
         if int(fields["PPid"]) == os.getpid() and "VmHWM" in fields:
-            peaks[int(entry.name)] = float(fields["VmHWM"].split()[0]) / MIB
+            peaks[int(entry.name)] = float(fields["VmHWM"].split()[0]) / KIB_PER_MIB
     except OSError:
         return
 
@@ -109,7 +109,7 @@ def on_dask(points: int, out: str, workers: int) -> None:
     manifest = Manifest.of(space, COLUMNS, target.ending)
     pieces = Pieces.begin(target.folder, manifest)
     work = Writing(Chunk(space, space.digest()), manifest.columns, pieces.ending)
-    todo = sorted(set(range(manifest.chunks)) - pieces.done())
+    todo = missing(pieces.done(), manifest.chunks)
     peaks, ended = {}, threading.Event()
     with dask_executor(jobs=workers) as executor:
         threading.Thread(target=watch, args=(peaks, ended), daemon=True).start()
@@ -117,13 +117,13 @@ def on_dask(points: int, out: str, workers: int) -> None:
         for i, (number, piece) in enumerate(carry(work, todo, executor=executor)):
             pieces.put(number, piece)
             if i == len(todo) // 10:
-                early = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MIB
+                early = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / KIB_PER_MIB
         wall = time.perf_counter() - start
         ended.set()
     tally = finished([pieces], target, keep=True)
     size = sum(f.stat().st_size for f in target.folder.iterdir())
     print(f"{tally.points:,} points ({len(todo):,} chunks) on {workers} workers in {wall:.0f} s, {size / 1e9:.2f} GB")
-    late = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MIB
+    late = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / KIB_PER_MIB
     print(f"peak memory: here {early:.0f} MiB after a tenth, {late:.0f} MiB in the end;")
     print("children, workers among them,  " + ", ".join(f"{p:.0f}" for p in sorted(peaks.values(), reverse=True)) + " MiB")
 

@@ -13,11 +13,11 @@ from inferplan.calibrate.fit import calibrate, spread_over
 from inferplan.calibrate.parameters import Parameter, kernels_of, parameters_of, scaled
 from inferplan.calibrate.predict import Predictor
 from inferplan.calibrate.validate import outcomes
-from inferplan.calibrate.written import calibration_yaml
 from inferplan.cli.app import main
 from inferplan.deployment import estimate
 from inferplan.errors import Unsupported
 from inferplan.names import hardware, model, precision
+from inferplan.report.calibration_file import calibration_yaml
 from inferplan.roofline.efficiency import Efficiency
 
 ROOT = Path(__file__).parents[1]

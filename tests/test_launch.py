@@ -450,6 +450,8 @@ def test_manifests_have_what_kubernetes_asks_for(case: str, commands: dict[str, 
         assert next(v for v in template["spec"]["volumes"] if v["name"] == "shared-memory")["emptyDir"]["medium"] == "Memory"
         token = next(e for e in container["env"] if e["name"] == "HF_TOKEN")
         assert token["valueFrom"]["secretKeyRef"] == {"name": "hub-token", "key": "token", "optional": True}
+        told = next(e for e in container["env"] if e["name"] in ("HF_HOME", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE"))
+        assert told["value"] == next(m for m in container["volumeMounts"] if m["name"] == "weights")["mountPath"]
         names = {e["name"] for e in container["env"]}
         words = [*container.get("command", []), *container.get("args", [])]
         assert all(isinstance(w, str) for w in words)
@@ -498,6 +500,19 @@ def test_manifests_refuse_what_has_no_name_image_or_place(commands: dict[str, Co
     held = launch_manifest(commands["llama.cpp two parts"], claim="models")[0]["spec"]["template"]["spec"]
     assert held["volumes"][1] == {"name": "weights", "persistentVolumeClaim": {"claimName": "models"}}
     assert held["containers"][0]["volumeMounts"][1] == {"name": "weights", "mountPath": "/models"}
+    assert [e["name"] for e in held["containers"][0]["env"]] == ["HF_TOKEN"]  # nothing is downloaded
+
+
+@pytest.mark.parametrize(
+    ("engine", "variable"), [("vllm", "HF_HOME"), ("sglang", "HF_HOME"), ("tgi", "HUGGINGFACE_HUB_CACHE"), ("llama.cpp", "LLAMA_CACHE")]
+)
+def test_a_pod_keeps_downloads_where_its_volume_is(engine: str, variable: str) -> None:
+    gguf = engine == "llama.cpp"
+    e = planned("llama-3.1-8b", "h100", "q4_k_m" if gguf else "bf16", engine=engine)
+    found = launch_manifest(launch_command(e, checkpoint="a/b-GGUF" if gguf else None), image="x/y:1", claim="kept")
+    container = next(containers(found[0]))[1]
+    assert {"name": variable, "value": "/models"} in container["env"]
+    assert {"name": "weights", "mountPath": "/models"} in container["volumeMounts"]
 
 
 @pytest.mark.parametrize("text", ["meta-llama/Llama-3.1-70B", "$(rm -rf)", "-", "", "日本", "A" * 200, "a.b_c/D--e-"])

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from fit_kernels import SHARPNESS
 from least_squares import STEP, levenberg_marquardt, soft
 from llama_results import PAGE, page
 
@@ -29,6 +30,7 @@ from inferplan.engine.op import Op
 from inferplan.engine.step import Step
 from inferplan.errors import InferplanError
 from inferplan.roofline.efficiency import Efficiency, block_family
+from inferplan.roofline.optime import soft_maximum
 
 ROOT = Path(__file__).parents[1]
 ROWS = ROOT / "validation" / "llama.csv"
@@ -39,6 +41,7 @@ SPREAD = 0.1  # relative error of a row that counts as one
 TRUST = 0.5  # weight of a row whose front end ships kernels of its own
 ROOM = 1.001  # a row above the roof is mislabelled; so much is rounding
 KINDS = ("matmul", "experts", "attention_decode", "attention_prefill", "elementwise")
+SHARP = np.array([SHARPNESS.get(kind, 1.0) for kind in KINDS])  # norms multiply nothing: one time alone
 FAMILIES = ("bf16", "fp16", "legacy", "k-quant", "low-bit", "mxfp4")
 FEW = 4  # rows from which a number counts as measured
 LOW_BIT = 0.65  # of the share of K quants: 1 to 3 bits beside 4 on one part, llama.cpp tools/quantize/README.md @311c2c9f0ebd
@@ -73,11 +76,15 @@ def pass_of(case: Case) -> tuple[Estimate, Step, float, float]:
 def roofs(step: Step, op: Op) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Seconds at the peak and at the bandwidth, and launches, over the points of a pass."""
     part, family = step.hardware, block_family(op.stored)
-    instead = "fp16_fp16acc" if op.kind == "attention_prefill" or family == "fp16" else None
-    peak = np.inf if op.rate == "none" else part.peak_quantity(op.rate, instead).value
+    peak = np.inf if op.rate == "none" else part.peak_quantity(op.rate, rate_of(op.kind, family)).value
     moved = np.asarray(op.weight_bytes + op.kv_bytes + op.act_bytes, float)
     found = np.broadcast_arrays(np.asarray(op.flops, float) / peak, moved / part.bandwidth_bytes_per_s, np.asarray(op.count, float))
     return tuple(np.ravel(x) for x in found)  # type: ignore[return-value]
+
+
+def rate_of(kind: str, family: str) -> str | None:
+    """The rate of the sheet that a kernel is a share of where it is not the plain one: products added up in fp16."""
+    return "fp16_fp16acc" if kind == "attention_prefill" or family == "fp16" else None
 
 
 def pieces(step: Step, times: float) -> Iterator[tuple[int, int, float, float, float]]:
@@ -202,11 +209,7 @@ class Fit:
         of_class, _, _, shared = self.parts(x)
         launch = np.exp(of_class[:, 0])[self.rows.class_of[row]]
         rate, width = self.shares(x)
-        a, b = compute / rate, memory / width
-        high, low = np.maximum(a, b), np.minimum(a, b)
-        sharp = (kind == KINDS.index("matmul")) | (kind == KINDS.index("attention_decode"))
-        ratio = low / np.maximum(high, 1e-30)
-        each = np.where(sharp, high * (1 + ratio**3) ** (1 / 3), high + low) + launch * launches
+        each = soft_maximum(compute / rate, memory / width, SHARP[kind]) + launch * launches
         total = np.bincount(row, each, len(self.rows)) + self.rows.column("others") + np.exp(shared[2]) * self.rows.column("times")
         return np.asarray(np.maximum(total, self.rows.column("floor")))
 
@@ -242,10 +245,10 @@ class Fit:
                 unit = np.zeros(len(x))
                 unit[low + k : high : wide] = STEP
                 found[np.arange(n), low + k + wide * of_row] = (self.residuals(x + unit, use)[:n] - r[:n]) / STEP
-        for k in (*range(first, second), *range(third, last)):
+        for k in range(third, last):
             unit = np.zeros(len(x))
             unit[k] = STEP
-            found[:n, k] = 0.0 if k < second else (self.residuals(x + unit, use)[:n] - r[:n]) / STEP
+            found[:n, k] = (self.residuals(x + unit, use)[:n] - r[:n]) / STEP
         found[n:] = self._prior_slopes
         return found
 
@@ -310,8 +313,9 @@ def entries(fit: Fit, x: np.ndarray, errors: dict[str, float]) -> dict[str, dict
 
 def shares_of(kind: str, family: str, peak: float, width: float) -> str:
     """The shares of an entry."""
-    rate = "peak: fp16_fp16acc, " if kind == "attention_prefill" or family == "fp16" else ""
-    return f"eff_bandwidth: {width:.3f}" if kind == "elementwise" else f"eff_flops: {peak:.3f}, {rate}eff_bandwidth: {width:.3f}"
+    rate = rate_of(kind, family)
+    peaks = f"eff_flops: {peak:.3f}, {f'peak: {rate}, ' if rate else ''}"
+    return f"{'' if kind == 'elementwise' else peaks}eff_bandwidth: {width:.3f}"
 
 
 def basis_of(rows: Rows, level: str, kind: int, family: int, error: float | None) -> str:

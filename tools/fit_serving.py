@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from least_squares import levenberg_marquardt, soft
 from serving_bands import PATH as BANDS
-from serving_bands import without_class
+from serving_bands import balance, without_class
 from serving_bands import written as bands_written
 from serving_baselines import derate, derated, roofs
 from serving_results import PAGE, page, write_picture
@@ -136,12 +136,6 @@ def fit(f: np.ndarray, engine: np.ndarray, seconds: np.ndarray, weight: np.ndarr
         return np.append(soft(miss), TRUST * (x - start) / spread)
 
     return levenberg_marquardt(residuals, start)
-
-
-def balance(d: pd.DataFrame) -> np.ndarray:
-    """Each series of runs counts by the square root of its number."""
-    weight = np.sqrt(1 / d.groupby(["model", "engine", "gpu", "weights"]).tpot_s.transform("size"))
-    return (weight / weight.mean()).to_numpy()
 
 
 def rows() -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:

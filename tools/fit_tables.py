@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 import yaml
-from fit_serving import levenberg_marquardt
+from fit_kernels import SHARPNESS
+from least_squares import levenberg_marquardt, soft
 
 from inferplan.calibrate.cases import Case, read_cases
 from inferplan.calibrate.deployed import Deployment
@@ -26,16 +27,18 @@ from inferplan.calibrate.loads import Batch, load_of
 from inferplan.engine.step import Step
 from inferplan.errors import InferplanError
 from inferplan.roofline.efficiency import Efficiency, Overhead
+from inferplan.roofline.optime import host_wait_s, soft_maximum
 from inferplan.specs.document import load_yaml
 from inferplan.specs.engine import Engine
 
 ROOT = Path(__file__).parents[1]
 ROWS, FILE = ROOT / "validation" / "offline.csv", ROOT / "calibration" / "tables.yaml"
-SPREAD, TRUST = 0.1, 3.0
+SPREAD = 0.1  # relative error of a row that counts as one
+TRUST = 3.0  # how much a prior weighs, against rows
 KINDS = ("matmul", "experts", "attention_decode", "attention_prefill")
 PRIORS = {
     "launch": (1.0, 0.7), "collectives": (1.2, 0.5), "host": (4e-3, 1.5), "host_layer": (5e-4, 1.5), "per_step": (5e-4, 1.5),
-    "per_sequence": (2e-5, 1.5), "per_layer": (2e-5, 1.5), "matmul eff_bandwidth": (0.8, 0.3), "matmul eff_flops": (0.6, 0.4),
+    "per_sequence": (2e-5, 1.5), "matmul eff_bandwidth": (0.8, 0.3), "matmul eff_flops": (0.6, 0.4),
     "attention_decode eff_bandwidth": (0.7, 0.5), "attention_decode eff_flops": (0.02, 1.5),
 }  # fmt: skip  # value, and the standard deviation of its logarithm
 ENGINE = ("launch", "collectives", "host", "per_step", "per_sequence")
@@ -67,10 +70,10 @@ NVIDIA = ("nvidia-hopper", "nvidia-ampere-dc")
 FORMATS = ("bf16", "fp8", "fp8-block", "int4-weight-only", "int8-weight-only")
 GROUPS = (
     # 78 multiprocessors, 51 GB/s each: more than one can ask for. Held for all formats, since the bytes are what they wait for.
-    Group("sglang", "none", ("nvidia-hopper",), (), ("matmul eff_bandwidth",), general=True, parts=("h20-96gb", "h20-141gb")),
+    Group("sglang", "", ("nvidia-hopper",), (), ("matmul eff_bandwidth",), general=True, parts=OWN_PARTS),
     Group("vllm-v0", "", NVIDIA, ENGINE, DECODE, held="gpu"),
     Group("vllm-v0-eager", "", ("nvidia-ampere-dc", "nvidia-ampere-consumer"), ("collectives", "host_layer", "per_step")),
-    Group("vllm-v0-async", "", NVIDIA, ("launch", "collectives", "host", "per_step"), held="model"),
+    Group("vllm-v0-async", "", NVIDIA, ("launch", "collectives", "host", "per_step")),
     Group("vllm-v0", "amd-cdna3", ("amd-cdna3",), ENGINE, DECODE),
     Group("vllm-v0", "amd-cdna2", ("amd-cdna2",), ENGINE, DECODE),
     Group("vllm-v0", "intel-xe-hpc", ("intel-xe-hpc",), ("collectives", "host", "per_sequence")),
@@ -120,15 +123,13 @@ def bare() -> Efficiency:
 
 def passes(found: Step) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Seconds of a pass: kernels by kind without start-up, their bytes and FLOPs at the roof; then start-ups, others, collectives."""
-    part, eff = found.hardware, found.setting.efficiency
+    part = found.hardware
     kernel_s, bytes_s, flops_s, rest = np.zeros(4), np.zeros(4), np.zeros(4), np.zeros(3)
     for op in found.ops:
         rest[2] += _mean(found.wire_s(op))
         if op.kind == "collective":
             continue
-        rate = "none" if op.rate == "none" else part.computed_in(op.rate)
-        own = eff.kernel(op.kind, rate, part.architecture, stored=op.stored or None, engine=found.setting.engine, part=part.name)
-        started = _mean(op.count) * own.launch_s
+        started = _mean(op.count) * found.kernel(op).launch_s
         rest[0] += started
         kind = "matmul" if op.kind == "head" else op.kind
         if kind not in KINDS:
@@ -206,8 +207,7 @@ class Table:
         for at, kind in enumerate(KINDS):
             device = device + self._kernel(c, at, kind)
         host = c.get("host", 0.0) + c.get("host_layer", 0.0) * self.layers[:, None]
-        passed = (device**3 + host**3) ** (1 / 3) + c.get("per_step", 0.0) + c.get("per_layer", 0.0) * self.layers[:, None]
-        passed = passed + c.get("per_sequence", 0.0) * self.batch[:, None]
+        passed = device + host_wait_s(device, host) + c.get("per_step", 0.0) + c.get("per_sequence", 0.0) * self.batch[:, None]
         return np.asarray((passed * self.count).sum(axis=1))
 
     def _kernel(self, c: Constants, at: int, kind: str) -> np.ndarray:
@@ -217,7 +217,7 @@ class Table:
             return np.asarray(np.maximum(self.kernel_s[..., at], self.bytes_s[..., at] / c[f"{kind} eff_bandwidth"]))
         compute = self.flops_s[..., at] / c[f"{kind} eff_flops"]
         memory = self.bytes_s[..., at] / c[f"{kind} eff_bandwidth"]
-        return np.asarray((compute**3 + memory**3) ** (1 / 3))
+        return np.asarray(soft_maximum(compute, memory, SHARPNESS[kind]))
 
 
 def fixed(core: str) -> Constants:
@@ -241,7 +241,7 @@ def fit(runs: list[Run], names: tuple[str, ...]) -> Constants:
 
     def residuals(x: np.ndarray) -> np.ndarray:
         miss = weight * (np.log(table.predict(constants(x))) - np.log(table.seconds)) / SPREAD
-        return np.append(np.sign(miss) * np.sqrt(2 * (np.sqrt(1 + miss**2) - 1)), TRUST * (x - start) / spread)
+        return np.append(soft(miss), TRUST * (x - start) / spread)
 
     return constants(levenberg_marquardt(residuals, start))
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from markdown_table import table
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "validation" / "LLAMA.md"
@@ -96,7 +96,7 @@ def _overall(d: pd.DataFrame, found: dict[str, np.ndarray]) -> str:
             size = np.abs(e)
             shares = [np.median(size), size.mean(), np.percentile(size, 90), *(np.mean(size <= s) for s in (0.1, 0.2, 0.3))]
             lines.append([phase, name, str(of.sum()), *(f"{100 * s:.1f} %" for s in shares), f"{100 * np.median(e):+.1f} %"])
-    return _table(["", "prediction", "rows", "median", "mean", "90th", "within 10 %", "20 %", "30 %", "sign"], lines)
+    return table(["", "prediction", "rows", "median", "mean", "90th", "within 10 %", "20 %", "30 %", "sign"], lines)
 
 
 def _by(d: pd.DataFrame, found: dict[str, np.ndarray], column: str) -> str:
@@ -106,7 +106,7 @@ def _by(d: pd.DataFrame, found: dict[str, np.ndarray], column: str) -> str:
         for value, index in sorted(of.groupby(column).groups.items()):
             e = [_errors(d, found[name])[index] for name in SHOWN]
             lines.append([phase, str(value), str(len(index)), *(_median(x) for x in e), f"{100 * np.median(e[1]):+.1f} %"])
-    return _table(["", column, "rows", "in", "part", "model", "sign"], lines)
+    return table(["", column, "rows", "in", "part", "model", "sign"], lines)
 
 
 def _bands(d: pd.DataFrame, predicted: np.ndarray) -> str:
@@ -117,7 +117,7 @@ def _bands(d: pd.DataFrame, predicted: np.ndarray) -> str:
         groups = [("all", of.index), *((str(k), i) for k, i in sorted(of.groupby("class").groups.items()))]
         for name, index in groups:
             lines.append([phase, name, str(len(index)), *(f"{q:.2f}" for q in np.quantile(ratio[index], [0.1, 0.25, 0.5, 0.75, 0.9]))])
-    return _table(["", "class", "rows", "10th", "25th", "50th", "75th", "90th"], lines)
+    return table(["", "class", "rows", "10th", "25th", "50th", "75th", "90th"], lines)
 
 
 def _slices(d: pd.DataFrame, found: dict[str, np.ndarray]) -> str:
@@ -127,7 +127,7 @@ def _slices(d: pd.DataFrame, found: dict[str, np.ndarray]) -> str:
         phase = "decode" if key[0] == PHASES["decode"] else "prefill"
         cells = [phase, *(str(k) for k in key[1:]), str(len(index)), *(_median(x) for x in e), f"{100 * np.median(e[1]):+.1f} %"]
         lines.append((-float(np.median(np.abs(e[1]))), cells))
-    return _table(["phase", "part", "weights", "source", "rows", "in", "part", "model", "sign"], [line for _, line in sorted(lines)])
+    return table(["phase", "part", "weights", "source", "rows", "in", "part", "model", "sign"], [line for _, line in sorted(lines)])
 
 
 def _errors(d: pd.DataFrame, predicted: np.ndarray) -> np.ndarray:
@@ -136,8 +136,3 @@ def _errors(d: pd.DataFrame, predicted: np.ndarray) -> np.ndarray:
 
 def _median(e: np.ndarray) -> str:
     return f"{100 * np.median(np.abs(e)):.1f} %"
-
-
-def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    rule = "|".join(["---"] * len(head))
-    return "\n".join([f"| {' | '.join(head)} |", f"|{rule}|", *(f"| {' | '.join(line)} |" for line in lines)]) + "\n"

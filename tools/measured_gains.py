@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -55,8 +56,4 @@ def calibration(name: str) -> Efficiency:
 
 def refusals(found: Iterable[Outcome]) -> dict[str, int]:
     """How many rows are refused for each reason, the most frequent first."""
-    counted: dict[str, int] = {}
-    for o in found:
-        if o.refused:
-            counted[o.refused] = counted.get(o.refused, 0) + 1
-    return dict(sorted(counted.items(), key=lambda item: -item[1]))
+    return dict(Counter(o.refused for o in found if o.refused).most_common())

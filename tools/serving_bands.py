@@ -31,9 +31,10 @@ def without_class(shipped: Efficiency, architecture: str, parts: set[str]) -> Ef
     return shipped.model_copy(update={"kernels": kernels})
 
 
-def weights(d: pd.DataFrame) -> np.ndarray:
-    """Each series of runs counts by the square root of its number."""
-    return 1 / np.sqrt(d.groupby(SERIES).case.transform("size").to_numpy())
+def balance(d: pd.DataFrame) -> np.ndarray:
+    """Each series of runs counts by the square root of its number; 1 in the mean."""
+    weight = np.sqrt(1 / d.groupby(SERIES).case.transform("size"))
+    return (weight / weight.mean()).to_numpy()
 
 
 def ends(log_ratio: np.ndarray, weight: np.ndarray, factor: float = 1.0) -> tuple[float, float]:
@@ -50,7 +51,7 @@ def held(d: pd.DataFrame, ratios: list[np.ndarray], factor: float) -> float:
     inside = np.zeros(len(d), bool)
     for name in d.model.unique():
         out = (d.model == name).to_numpy()
-        low, high = ends(np.concatenate([r[~out] for r in ratios]), np.tile(weights(d[~out]), len(ratios)), factor)
+        low, high = ends(np.concatenate([r[~out] for r in ratios]), np.tile(balance(d[~out]), len(ratios)), factor)
         inside[out] = (ratios[0][out] >= low) & (ratios[0][out] <= high)
     return float(inside.mean())
 
@@ -60,7 +61,7 @@ def band(d: pd.DataFrame, known: np.ndarray, predicted: list[np.ndarray], *, wid
     ratios = [np.log(known / p) for p in predicted]
     factors = np.arange(1.0, WIDEST, 0.01)
     factor = next((float(x) for x in factors if held(d, ratios, float(x)) >= HELD), WIDEST) if widen else 1.0
-    low, high = np.exp(ends(np.concatenate(ratios), np.tile(weights(d), len(ratios)), factor))
+    low, high = np.exp(ends(np.concatenate(ratios), np.tile(balance(d), len(ratios)), factor))
     covered = held(d, ratios, factor)
     return f"{{low: {low:.3f}, high: {high:.3f}, rows: {len(d)}, covered: {covered:.2f}, note: ends moved out by {factor:.2f}}}"
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from markdown_table import table
+from serving_bands import SERIES
 
 from inferplan.calibrate.cases import Case
 from inferplan.calibrate.validate import Outcome
 from inferplan.report import canvas
 from inferplan.report.parity import plot_parity
-from inferplan.roofline.bands import Known
-from inferplan.roofline.efficiency import Banded, Efficiency
+from inferplan.roofline.bands import Known, TimeName
+from inferplan.roofline.efficiency import Efficiency
 
 ROOT = Path(__file__).parents[1]
 KNOWN: tuple[Known, ...] = ("measured", "inherited", "waiting")
@@ -21,7 +22,6 @@ PICTURE = ROOT / "validation" / "serving.png"
 PAGE = ROOT / "validation" / "RESULTS.md"
 PEERS = ROOT / "validation" / "aiconfigurator.csv"
 Made = dict[str, np.ndarray]
-SLICE = ["model", "engine", "gpu", "weights"]
 
 HEAD = """# How far estimates lie from served traffic
 
@@ -74,7 +74,7 @@ def page(d: pd.DataFrame, tpot: Made, ttft: Made, shares: tuple[float, float], w
     )  # fmt: skip
 
 
-def held(d: pd.DataFrame, predicted: np.ndarray, quantity: Banded, waiting: np.ndarray, shipped: Efficiency) -> np.ndarray:
+def held(d: pd.DataFrame, predicted: np.ndarray, quantity: TimeName, waiting: np.ndarray, shipped: Efficiency) -> np.ndarray:
     """Whether each run's known value lies in the shipped band about a prediction."""
     bands = {known: shipped.band(quantity, "vllm", "", known) for known in KNOWN}
     low, high = (np.where(waiting, getattr(bands["waiting"], end), getattr(bands["measured"], end)) for end in ("low", "high"))
@@ -91,7 +91,7 @@ def _bands(d: pd.DataFrame, inside: Made, waiting: np.ndarray, shipped: Efficien
             share = f"{found[rows].mean():.0%}" if known != "inherited" else ""
             lines.append([quantity.upper(), known, f"{band.low - 1:+.0%}", f"{band.high - 1:+.0%}", str(rows.sum()), share])
         lines.append([quantity.upper(), "all", "", "", str(len(d)), f"{found.mean():.0%}"])
-    return _table(["", "known", "from", "to", "runs", "held"], lines)
+    return table(["", "known", "from", "to", "runs", "held"], lines)
 
 
 def write_picture(d: pd.DataFrame, tpot: np.ndarray, ttft: np.ndarray) -> None:
@@ -117,12 +117,12 @@ def _overall(d: pd.DataFrame, tpot: Made, ttft: Made) -> str:
             e = _errors(predicted, d[column].to_numpy())
             shares = (np.median(e), e.mean(), np.percentile(e, 90), np.mean(e <= 0.1), np.mean(e <= 0.2), np.mean(e <= 0.3))
             lines.append([title, name, f"{len(e) / len(d):.0%}", *(f"{100 * s:.1f} %" for s in shares)])
-    return _table(["", "prediction", "predicted", "median", "mean", "90th", "within 10 %", "20 %", "30 %"], lines)
+    return table(["", "prediction", "predicted", "median", "mean", "90th", "within 10 %", "20 %", "30 %"], lines)
 
 
 def _slices(d: pd.DataFrame, tpot: Made, ttft: Made, inside: np.ndarray) -> str:
     lines = []
-    for key, rows in d.groupby(SLICE).indices.items():
+    for key, rows in d.groupby(SERIES).indices.items():
         known = d.tpot_s.to_numpy()[rows]
         errors = [float(np.median(_errors(tpot[name][rows], known))) for name in ("in sample", "one model out", "one part out")]
         sign = float(np.median(tpot["one model out"][rows] / known - 1))
@@ -130,7 +130,7 @@ def _slices(d: pd.DataFrame, tpot: Made, ttft: Made, inside: np.ndarray) -> str:
         more = (f"{100 * sign:+.1f} %", f"{100 * first:.1f} %", f"{100 * inside[rows].mean():.0f} %")
         lines.append((errors[1], [*key, str(len(rows)), *(f"{100 * e:.1f} %" for e in errors), *more]))
     head = ["model", "engine", "part", "weights", "runs", "in", "model", "part", "sign", "TTFT", "held"]
-    return _table(head, [line for _, line in sorted(lines, key=lambda pair: -pair[0])])
+    return table(head, [line for _, line in sorted(lines, key=lambda pair: -pair[0])])
 
 
 def _loads(d: pd.DataFrame, tpot: Made) -> str:
@@ -143,9 +143,4 @@ def _loads(d: pd.DataFrame, tpot: Made) -> str:
             lines.append(
                 [column, str(value), str(len(rows)), f"{100 * np.median(e):.1f} %", f"{100 * e.mean():.1f} %", f"{100 * sign:+.1f} %"]
             )
-    return _table(["by", "", "runs", "median", "mean", "sign"], lines)
-
-
-def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    rule = "|".join(["---"] * len(head))
-    return "\n".join([f"| {' | '.join(head)} |", f"|{rule}|", *(f"| {' | '.join(line)} |" for line in lines)]) + "\n"
+    return table(["by", "", "runs", "median", "mean", "sign"], lines)

@@ -1,5 +1,4 @@
-"""The published accuracy pages of tables: validation/OFFLINE.md and validation/DISAGGREGATED.md, by `inferplan validate`'s own
-  predictions.
+"""The accuracy pages of published tables: validation/OFFLINE.md and DISAGGREGATED.md, by `inferplan validate`'s own predictions.
 
 Usage: python tools/table_results.py [offline | disaggregated]
 """
@@ -14,6 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+
+from markdown_table import table
 
 from inferplan.calibrate.cases import Case, read_cases
 from inferplan.calibrate.predict import Predictor
@@ -192,7 +193,7 @@ def _by(pairs: Iterable[Pair], columns: Sequence[str], *, least: int = 1) -> str
     head = [*(columns or [""]), "rows", "predicted", "median", "mean", "90th", "within 20 %", "sign"]
     if any(len(line) > len(head) for _, line in lines):
         head.append("roofline median")
-    return _table(head, [line for _, line in sorted(lines, key=lambda pair: pair[0])])
+    return table(head, [line for _, line in sorted(lines, key=lambda pair: pair[0])])
 
 
 def _cells(s: Summary) -> list[str]:
@@ -205,15 +206,10 @@ def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.1f} %"
 
 
-def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    rule = "|".join(["---"] * len(head))
-    return "\n".join([f"| {' | '.join(head)} |", f"|{rule}|", *(f"| {' | '.join(line)} |" for line in lines)]) + "\n"
-
-
 def _left(kind: str) -> str:
     with (FOLDER / "left_out.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["file"] == kind]
-    return _table(["table", "rows", "rule"], [[row["group"], row["rows"], row["rule"]] for row in rows])
+    return table(["table", "rows", "rule"], [[row["group"], row["rows"], row["rule"]] for row in rows])
 
 
 def main(arguments: Sequence[str]) -> None:

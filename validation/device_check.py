@@ -236,8 +236,7 @@ class Pass:
         """Weights once, of an untied token table the rows in use, and keys and values of all tokens."""
         s, wide = self.shape, BYTES[self.format]
         table = (0 if s.tied else s.vocab * s.hidden) - self.batch * self.new * s.hidden
-        cache = 2 * s.layers * s.kv_heads * s.head_dim * self.batch * self.tokens
-        return float(wide * (s.params - table + cache))
+        return float(wide * (s.params - table) + self.cache_bytes)
 
     @property
     def cache_bytes(self) -> int:

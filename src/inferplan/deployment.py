@@ -16,8 +16,8 @@ from inferplan.memory.capacity import Capacity, capacity
 from inferplan.memory.offloading import offload_of
 from inferplan.memory.weights import weight_bytes, weight_bytes_by_part
 from inferplan.ops import Numeric
-from inferplan.roofline.bands import Band, Known
-from inferplan.roofline.efficiency import Banded, Efficiency
+from inferplan.roofline.bands import Band, Known, TimeName
+from inferplan.roofline.efficiency import Efficiency
 from inferplan.roofline.optime import Basis
 from inferplan.roofline.pipeline import pipelined_s
 from inferplan.specs.counts import Counts, counts
@@ -165,7 +165,7 @@ class Estimate:
         steps = [self.prefill_step, self.decode] if self.model.generates else [self.prefill_step]
         return next((found for step in steps if (found := step.basis) != "measured"), "measured")
 
-    def band(self, quantity: Banded, *, waiting: bool = False) -> Band | None:
+    def band(self, quantity: TimeName, *, waiting: bool = False) -> Band | None:
         """Where four of five measurements of a time lie about its estimate, as shares of it; None for floors and where nothing is known.
 
         `waiting` says that requests wait for cache.

@@ -8,9 +8,13 @@ from typing import Self
 from inferplan.calibrate.loads import Batch, Loop
 from inferplan.calibrate.times import RATES, Times
 from inferplan.deployment import Estimate
-from inferplan.roofline.bands import Band
+from inferplan.roofline.bands import Band, TimeName
 
-GAPS, INVERSES = ("tpot_s", "itl_s"), {"decode_tokens_per_s": "tpot_s", "prefill_tokens_per_s": "ttft_s"}
+BANDED: dict[str, TimeName] = {
+    "tpot_s": "tpot", "itl_s": "tpot", "decode_tokens_per_s": "tpot", "ttft_s": "ttft", "prefill_tokens_per_s": "ttft",
+}  # fmt: skip
+"""The time whose band each quantity has, itself or its inverse."""
+INVERSES = ("decode_tokens_per_s", "prefill_tokens_per_s")
 Ends = tuple[float, float]
 
 
@@ -36,24 +40,27 @@ class Banded:
         """
         if quantity == "e2e_s":
             return self._whole(times, share, value)
-        named = self._time_of(quantity)
-        if named == "e2e_s":
-            whole = times.value(named, None)
-            found = self._whole(times, None, whole)
-            return found and (value * whole / found[1], value * whole / found[0])
-        band = self.tpot if named in GAPS else self.ttft if named == "ttft_s" else None
+        of_steps = quantity == "output_tokens_per_s" and self._at_one_context
+        if quantity in RATES and not of_steps:
+            return self._rate(times, value)
+        band = {"tpot": self.tpot, "ttft": self.ttft}[BANDED.get(quantity, "tpot")]
         if band is None:
             return None
-        return (value * band.low, value * band.high) if named == quantity else (value / band.high, value / band.low)
+        inverse = of_steps or quantity in INVERSES
+        return (value / band.high, value / band.low) if inverse else (value * band.low, value * band.high)
 
-    def _time_of(self, quantity: str) -> str | None:
-        """The time whose inverse a rate is; of a time, itself; None where a rate is given."""
-        at_one_context = isinstance(self.load, Batch) and self.load.context is not None
-        if quantity == "output_tokens_per_s" and at_one_context:
-            return "tpot_s"
-        if quantity in RATES:
-            return None if isinstance(self.load, Loop) and self.load.rate_per_s is not None else "e2e_s"
-        return INVERSES.get(quantity, quantity)
+    @property
+    def _at_one_context(self) -> bool:
+        """Whether output is counted over decode steps alone."""
+        return isinstance(self.load, Batch) and self.load.context is not None
+
+    def _rate(self, times: Times, value: float) -> Ends | None:
+        """The ends of what a whole run yields per second; None where requests come at a rate of their own."""
+        if isinstance(self.load, Loop) and self.load.rate_per_s is not None:
+            return None
+        whole = times.value("e2e_s", None)
+        found = self._whole(times, None, whole)
+        return found and (value * whole / found[1], value * whole / found[0])
 
     def _whole(self, times: Times, share: float | None, value: float) -> Ends | None:
         if self.tpot is None or self.ttft is None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from inferplan.calibrate.banded import BANDED
 from inferplan.calibrate.cases import Case
 from inferplan.calibrate.deployed import Deployment
 from inferplan.calibrate.loads import Batch, load_of
@@ -24,29 +25,28 @@ from inferplan.roofline.bands import Band
 from inferplan.roofline.efficiency import Efficiency
 from inferplan.specs.hardware import Accelerator
 
-SPREAD = 0.1
-STEP = 0.05
-ROUNDS = 4
-SETTLED = 0.01
+SPREAD = 0.1  # relative error of a row that counts as one, as in the fits that are shipped
+STEP = 0.05  # of a factor's logarithm, over which slopes are taken: steps may jump where a kernel or an algorithm changes
+ROUNDS = 4  # predictions are nearly linear in the logarithms, so that two or three settle them
+SETTLED = 0.01  # a move of all factors below which nothing more is to be had
 IDENTIFIED = 0.5
-LEAST_FOR_BAND = 10
+LEAST_FOR_BAND = 10  # rows; of fewer, no tenth lies beyond an end
 ENDS = (0.1, 0.9)
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
-    """One factor as fitted. `spread` is the standard deviation of its logarithm after the rows, `prior` before them."""
+class Factor:
+    """One factor as fitted. `spread` is the standard deviation of its logarithm after the rows; the parameter's own is that before."""
 
     parameter: Parameter
     factor: float
     spread: float
-    prior: float
 
     @property
     def identified(self) -> bool:
         """Whether the rows say twice as much of it as was known before."""
-        return self.spread <= IDENTIFIED * self.prior
+        return self.spread <= IDENTIFIED * self.parameter.spread
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +63,7 @@ class Calibrated:
 
     efficiency: Efficiency
     kernels: tuple[Kernel, ...]
-    fitted: tuple[Fitted, ...]
+    fitted: tuple[Factor, ...]
     cases: tuple[Case, ...]
     before: np.ndarray
     after: np.ndarray
@@ -75,7 +75,7 @@ class Calibrated:
         """Bands of TPOT and TTFT by `engine on part`, where ten rows or more speak of both."""
         found: dict[str, dict[str, Band]] = {}
         for quantity in ("tpot", "ttft"):
-            keys = [_place(case) if _about(case) == quantity else "" for case in self.cases]
+            keys = [_place(case) if BANDED.get(case.quantity) == quantity else "" for case in self.cases]
             for place in sorted({key for key in keys if key}):
                 own = self.unseen[[key == place for key in keys]]
                 if own.size >= LEAST_FOR_BAND:
@@ -93,12 +93,6 @@ def _band(logarithms: np.ndarray) -> Band:
 def _place(case: Case) -> str:
     deployment = Deployment.of(case)
     return f"{deployment.engine} on {Accelerator.find(deployment.gpu).name}"
-
-
-def _about(case: Case) -> str:
-    return {"tpot_s": "tpot", "itl_s": "tpot", "decode_tokens_per_s": "tpot", "ttft_s": "ttft", "prefill_tokens_per_s": "ttft"}.get(
-        case.quantity, ""
-    )
 
 
 def calibrate(cases: Iterable[Case], base: Efficiency, *, progress: Progress | None = None) -> Calibrated:
@@ -194,24 +188,22 @@ class _Problem:
 
     def solved(self, refused: tuple[str, ...]) -> Calibrated:
         """The fit, by rounds of least squares with rows far off weighed down."""
-        x, slope, partial = np.zeros(len(self.parameters)), np.zeros((len(self.cases), len(self.parameters))), False
+        x, slope = np.zeros(len(self.parameters)), np.zeros((len(self.cases), len(self.parameters)))
         before = at = self.misses(x)
-        best = (self._cost(x, at), x, at, slope)
+        best, partial = (x, at), False
         try:
             for _ in range(ROUNDS):
                 slope = self.slope(x, at)
-                if self._cost(x, at) <= best[0]:
-                    best = (self._cost(x, at), x, at, slope)
                 move = self._move(x, at, slope)
                 x = x + move
                 at = self.misses(x)
-                if self._cost(x, at) < best[0]:
-                    best = (self._cost(x, at), x, at, slope)
+                if self._cost(x, at) < self._cost(*best):
+                    best = x, at
                 if np.abs(move).max() < SETTLED:
                     break
         except KeyboardInterrupt:
             partial = True
-        return self._answer(best[1], before, best[2], best[3], refused, partial)
+        return self._answer(*best, before, slope, refused, partial)
 
     def _weights(self, at: np.ndarray) -> np.ndarray:
         """Weights of rows: 1 / SPREAD within it, falling beyond (the square root of a pseudo-Huber loss's slope)."""
@@ -233,14 +225,12 @@ class _Problem:
         return found
 
     def _answer(
-        self, x: np.ndarray, before: np.ndarray, at: np.ndarray, slope: np.ndarray, refused: tuple[str, ...], partial: bool
+        self, x: np.ndarray, at: np.ndarray, before: np.ndarray, slope: np.ndarray, refused: tuple[str, ...], partial: bool
     ) -> Calibrated:
         cover = np.linalg.inv(self._normal(at, slope))
         pull = np.einsum("ij,jk,ik->i", slope, cover, slope) * self._weights(at) ** 2
         spread = np.sqrt(np.diag(cover))
-        fitted = tuple(
-            Fitted(p, float(np.exp(value)), float(s), p.spread) for p, value, s in zip(self.parameters, x, spread, strict=True)
-        )
+        fitted = tuple(Factor(p, float(np.exp(value)), float(s)) for p, value, s in zip(self.parameters, x, spread, strict=True))
         return Calibrated(
             self.efficiency(x), self.kernels, fitted, tuple(self.cases), np.expm1(before), np.expm1(at),
             -at / np.maximum(1 - pull, 0.05), refused, partial,

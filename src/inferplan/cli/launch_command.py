@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 FORMS = ("shell", "kubernetes", "leaderworkerset")
-HEADS = ("eagle", "eagle3", "medusa", "mtp", "ngram")
 
 
 @app.command()
@@ -91,6 +90,7 @@ def _draft(name: str | None, tokens: int, checkpoint: str | None) -> Draft | Non
     from inferplan.launch.plan import Draft
     from inferplan.launch.weights import hub_ids
     from inferplan.readers.opening import open_model
+    from inferplan.speculation.drafts import HEADS
 
     if name is None:
         if checkpoint is not None:

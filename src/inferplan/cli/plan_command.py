@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from inferplan.cli.options import listed
+from inferplan.cli.serving_options import LAW
 from inferplan.errors import SpecError
 
 app = typer.Typer(add_completion=False)
-LAW = "512, uniform:0.8-1.0:1024, exponential:128,max=1024, lognormal:512,1500 or file:lengths.csv"
 PLACES = {
     "traffic": ("rate_per_s", "peak_per_s", "peak_factor", "profile", "users", "active_share", "requests_per_user_min", "trace", "limit",
                 "window_s", "growth_per_month", "months"),

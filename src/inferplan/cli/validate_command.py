@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
 from inferplan.cli.app import INTERRUPTED
+from inferplan.cli.case_options import Cases, Told
+from inferplan.cli.options import asking
 from inferplan.errors import SpecError
 
 app = typer.Typer(add_completion=False)
-KEPT = ("case", "quantity", "value", "unit")
 
 
 @app.command()
+@asking(told=Told)
 def validate(
-    cases: Annotated[str, typer.Argument(metavar="CASES", help="A case file (CSV) or a benchmark's result: see docs/case-files.md.")],
-    model: Annotated[str | None, typer.Option("--model", "-m", help="The model of all rows: goes before what the file says.")] = None,
-    gpu: Annotated[str | None, typer.Option("--gpu", "-g", help="The accelerator of all rows.")] = None,
-    engine: Annotated[str | None, typer.Option("--engine", help="The serving engine of all rows.")] = None,
-    engine_version: Annotated[str | None, typer.Option("--engine-version", help="Its release.")] = None,
-    dtype: Annotated[str | None, typer.Option("--dtype", "-d", help="The precision of the weights of all rows.")] = None,
-    kv_dtype: Annotated[str | None, typer.Option("--kv-dtype", help="The format of the KV cache of all rows.")] = None,
-    gpus: Annotated[int | None, typer.Option("--gpus", help="Devices.", min=1)] = None,
-    tp: Annotated[int | None, typer.Option("--tp", help="Tensor parallel.", min=1)] = None,
-    pp: Annotated[int | None, typer.Option("--pp", help="Pipeline stages.", min=1)] = None,
-    dp: Annotated[int | None, typer.Option("--dp", help="Attention data parallel groups.", min=1)] = None,
-    ep: Annotated[int | None, typer.Option("--ep", help="Ways in which experts are dealt out.", min=1)] = None,
-    more: Annotated[list[str] | None, typer.Option("--set", help="COLUMN=VALUE: any other column of all rows; may be repeated.")] = None,
+    cases: Cases,
+    told: Told,
     by: Annotated[str | None, typer.Option("--by", help="Columns to group by, with commas; unsaid: quantity, and statistic.")] = None,
     efficiency: Annotated[str, typer.Option("--efficiency", help="Calibration of times: ideal, default, or a file.")] = "default",
     csv: Annotated[str | None, typer.Option("--csv", help="Write one row per case and quantity to FILE.")] = None,
@@ -54,11 +44,7 @@ def validate(
     for path in (csv, plot):
         if path:
             files.refuse_same(path, cases)
-    told: dict[str, str | int | None] = {
-        "model": model, "gpu": gpu, "engine": engine, "engine_version": engine_version, "weights": dtype, "kv": kv_dtype, "gpus": gpus,
-        "tp": tp, "pp": pp, "dp": dp, "ep": ep,
-    }  # fmt: skip
-    found, columns = read_cases(cases, columns_told(told, more))
+    found, columns = read_cases(cases, told.columns)
     groups = _groups(by, columns)
     with progress(len(found), quiet=quiet) as tell:
         results = outcomes(found, Predictor(Efficiency.load(efficiency)), progress=tell)
@@ -75,19 +61,6 @@ def validate(
     else:
         show_validation(results, groups, console(), cases=len(found))
     return INTERRUPTED if len(results) < len(found) else 0
-
-
-def columns_told(told: Mapping[str, str | int | None], more: list[str] | None) -> dict[str, str]:
-    """What options say of columns, those of `--set` among them."""
-    found = {name: str(value) for name, value in told.items() if value}
-    for text in more or []:
-        column, sign, value = text.partition("=")
-        if not sign or not column.strip() or not value.strip():
-            raise SpecError("must be COLUMN=VALUE", field="--set", value=text)
-        if column.strip() in KEPT:
-            raise SpecError("is each row's own", field="--set", value=text)
-        found[column.strip()] = value.strip()
-    return found
 
 
 def _groups(by: str | None, columns: list[str]) -> list[str]:

@@ -249,7 +249,7 @@ class Step:
         found: Numeric = np.maximum(total([self.device_s, self.overhead_s]), self.floor_s)
         return found
 
-    @property
+    @cached_property
     def basis(self) -> Basis:
         """How well the estimate is known: `measured` where half of its kernels' time and its engine's overhead are, `ideal` for floors."""
         if self.setting.ideal:

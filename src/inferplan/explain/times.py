@@ -10,7 +10,7 @@ import numpy as np
 
 from inferplan.engine.op import Op
 from inferplan.engine.step import Step
-from inferplan.explain.node import Node, derived, leaf, product, total, word
+from inferplan.explain.node import Node, by_formula, derived, leaf, product, total, word
 from inferplan.explain.shapes import unless_one
 from inferplan.explain.sources import counted, fitted, given, part_number
 from inferplan.explain.wires import collective_s
@@ -138,36 +138,33 @@ def step_s(run: Opened, label: str) -> Node:
     host = _host_s(run)
     if not host.is_zero:
         busy = total("device_s", "s", [ops, wires])
-        terms.append(derived("waited_s", "soft_maximum(device_s, host_s, 3) - device_s", "s", busy, host))
+        terms.append(by_formula("waited_s", "host_wait_s", device_s=busy, host_s=host))
     return derived(label, f"maximum({' + '.join(t.label for t in terms)}, floor_s)", "s", *terms, floor_s(run))
 
 
 def overhead_s(run: Opened) -> Node:
     """What engine and host add."""
-    eff, engine, model = run.step.setting.efficiency, run.step.setting.engine, run.view.run.model
-    own = eff.overhead(engine, run.hardware.architecture)
-
-    def part(label: str, value: float) -> Node:
-        return fitted(label, value, "s", eff, own.basis, f"overhead of {engine}", own.note)
-
     terms = [
-        part("per_step", own.per_step),
-        product("of_layers", "s", counted("layers", run.step.layers, model), part("per_layer", own.per_layer)),
-        product("of_expert_layers", "s", _layers(run, "experts"), part("per_expert_layer", own.per_expert_layer)),
-        product("of_recurrent_layers", "s", _layers(run, "recurrence"), part("per_recurrent_layer", own.per_recurrent_layer)),
-        product("of_sequences", "s", run.view.sequences, part("per_sequence", own.per_sequence)),
+        _added(run, "per_step"),
+        product("of_layers", "s", counted("layers", run.step.layers, run.view.run.model), _added(run, "per_layer")),
+        product("of_expert_layers", "s", _layers(run, "experts"), _added(run, "per_expert_layer")),
+        product("of_recurrent_layers", "s", _layers(run, "recurrence"), _added(run, "per_recurrent_layer")),
+        product("of_sequences", "s", run.view.sequences, _added(run, "per_sequence")),
     ]
     return total("overhead_s", "s", terms, empty="no overhead in the ideal calibration")
 
 
 def _host_s(run: Opened) -> Node:
     """What the host does beside the devices."""
+    layers = product("of_layers", "s", counted("layers", run.step.layers, run.view.run.model), _added(run, "host_layer"))
+    return total("host_s", "s", [_added(run, "host"), layers], empty="nothing beside the devices")
+
+
+def _added(run: Opened, name: str) -> Node:
+    """Seconds of the engine's own, by their name in its overhead."""
     eff, engine = run.step.setting.efficiency, run.step.setting.engine
     own = eff.overhead(engine, run.hardware.architecture)
-    each = fitted("host_layer", own.host_layer, "s", eff, own.basis, f"overhead of {engine}", own.note)
-    whole = fitted("host", own.host, "s", eff, own.basis, f"overhead of {engine}", own.note)
-    layers = product("of_layers", "s", counted("layers", run.step.layers, run.view.run.model), each)
-    return total("host_s", "s", [whole, layers], empty="nothing beside the devices")
+    return fitted(name, getattr(own, name), "s", eff, own.basis, f"overhead of {engine}", own.note)
 
 
 def _layers(run: Opened, kind: str) -> Node:

@@ -15,7 +15,7 @@ from inferplan.launch.table import Options, Wish
 
 LEAST_REQUESTS, WAVES, LEAST_S = 32, 8, 120.0
 MOST_REQUESTS = 100_000
-TOOLS = {"vllm": ("vllm", "vLLM"), "sglang": ("sglang", "SGLang")}
+OWN_CLIENT = ("vllm", "sglang")  # engines that bring a benchmark of a server
 AIPERF = ("aiperf", "AIPerf")
 
 
@@ -79,7 +79,7 @@ def launch_benchmark(
     load = _offered(plan, rate_per_s, concurrency, requests)
     if plan.options.name == "llama.cpp" and rate_per_s is None and load.concurrency == 1:
         argv, result, remarks = _llama_bench(plan)
-    elif plan.options.name in TOOLS:
+    elif plan.options.name in OWN_CLIENT:
         argv, result, remarks = _own(plan, load)
     else:
         argv, result, remarks = _aiperf(plan, load)
@@ -110,7 +110,7 @@ def _own(plan: Plan, load: Offered) -> tuple[list[str], str, list[str]]:
     try:
         return [*plan.options.program("bench"), *plan.options.words("bench", wishes)], result, []
     except Unsupported as e:
-        newest = Options.of(*TOOLS[plan.options.name])
+        newest = Options.of(plan.options.name, plan.options.title)
         remark = f"benchmark: {e}; its options are those of the client of a later release, which measures this server as well"
         return [*newest.program("bench"), *newest.words("bench", wishes)], result, [remark]
 

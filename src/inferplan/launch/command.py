@@ -15,8 +15,8 @@ from inferplan.launch.table import Options, Variable, Wish, release_key
 from inferplan.launch.weights import weights
 from inferplan.quantization.support import refusal
 
-PORTS = {"sglang": 30000, "tgi": 3000, "llama.cpp": 8080}
-USUAL_PORT = 8000
+PORTS = {"sglang": 30000, "tgi": 3000, "llama.cpp": 8080}  # the default of each
+USUAL_PORT = 8000  # and of the others
 ONE_LINE = 72  # characters of a command that stays on a line
 CONFIG = "trtllm-config.yaml"
 NO_RELEASES = "1"  # what engines without numbered releases have as their newest one

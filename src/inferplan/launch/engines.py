@@ -17,7 +17,7 @@ from inferplan.memory.paging import padded
 from inferplan.quantization.support import own_cache
 
 RANK, LEADER = "NODE_RANK", "LEADER_ADDRESS"
-RAY_PORT, DATA_PORT, SGLANG_PORT = 6379, 13345, 20000
+RAY_PORT, DATA_PORT, SGLANG_PORT = 6379, 13345, 20000  # as the documentation of Ray, vLLM and SGLang has them in its examples
 NGRAM_LOOKUP = 4  # tokens looked back at most, as vLLM's own examples have it
 BATCH_TOKENS = 2048  # llama.cpp's logical batch unless told otherwise, which a physical one must not exceed
 

@@ -20,8 +20,12 @@ RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?")
 LONGEST_NAME = 50  # of 63 that a DNS label may have: pods of a set append their numbers
 SHARED_MEMORY = "16Gi"  # a limit of what ranks exchange through /dev/shm; nothing of it is taken beforehand
-CACHE = "/root/.cache/huggingface"
-CACHES = {"tgi": "/data", "llama.cpp": "/root/.cache"}
+DOWNLOADS = "/models"  # a folder of ours for downloads of the Hub, which engines are told of by variables that they document:
+DOWNLOADS_IN = "HF_HOME"  # https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables
+DOWNLOADS_IN_OWN = {
+    "tgi": "HUGGINGFACE_HUB_CACHE",  # docs/source/reference/launcher.md, --huggingface-hub-cache
+    "llama.cpp": "LLAMA_CACHE",  # https://github.com/ggml-org/llama.cpp/pull/7826
+}
 OWN_PROGRAM = ("tgi", "llama.cpp")  # engines whose images start the program themselves, by a path of their own, and take options alone
 CONFIG_FOLDER = "/etc/inferplan"
 PROBE_S, START_S = 10, 3600  # between probes; and as long as loading the weights, from the Hub at first, may take
@@ -139,10 +143,10 @@ class _Pods:
         self.folder = self._folder()
 
     def _folder(self) -> str:
-        """Where the claim is mounted: the folder of local weights, else the Hub's cache."""
+        """Where the claim is mounted: the folder of local weights, else that of downloads."""
         weights = self.plan.weights
         if not weights.is_file:
-            return CACHES.get(self.plan.options.name, CACHE)
+            return DOWNLOADS
         if self.claim is None or not weights.name.startswith("/"):
             raise Unsupported(f"{weights.name} is no Hub id: a pod needs its absolute path and the claim that holds it (--claim)")
         return weights.name.rpartition("/")[0] if weights.name.lower().endswith(".gguf") else weights.name
@@ -203,9 +207,11 @@ class _Pods:
         return {"containers": [container], "volumes": self._volumes()}
 
     def _env(self) -> list[Object]:
-        """The Hub token, and what the nodes know of each other."""
+        """The Hub token, where downloads go, and what the nodes know of each other."""
         token = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": self.secret, "key": "token", "optional": True}}}
         found: list[Object] = [token]
+        if not self.plan.weights.is_file:
+            found.append({"name": DOWNLOADS_IN_OWN.get(self.plan.options.name, DOWNLOADS_IN), "value": DOWNLOADS})
         names = {name for name, _ in self.command.env}
         if LEADER in names:
             found.append({"name": LEADER, "value": "$(LWS_LEADER_ADDRESS)"})

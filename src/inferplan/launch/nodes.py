@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from inferplan.deployment import Estimate
 from inferplan.errors import SpecError
 
-MOST_IN_A_NODE = 16
-USUAL = 8
+MOST_IN_A_NODE = 16  # a link that joins more spans nodes, such as that of a rack
+USUAL = 8  # devices of a server that are taken to be in one node, where no link joins them
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -13,10 +12,10 @@ from inferplan.launch.nodes import Nodes
 from inferplan.launch.table import Options, Wish
 from inferplan.launch.weights import Weights
 from inferplan.specs.precision import Format
+from inferplan.speculation.drafts import Kind
+from inferplan.units import GIB
 
-DraftKind = Literal["model", "eagle", "eagle3", "medusa", "mtp", "ngram"]
 ALONE = ("ngram", "mtp")
-GIB = 2.0**30
 WAYS = {"pp": "pipeline stages", "dp": "data-parallel groups", "ep": "expert parallel ways", "dcp": "decode context parallel ways",
         "cp": "context parallel groups"}  # fmt: skip
 
@@ -25,7 +24,7 @@ WAYS = {"pp": "pipeline stages", "dp": "data-parallel groups", "ep": "expert par
 class Draft:
     """Who drafts in speculative decoding, how many tokens per round, and the checkpoint of it where it has one of its own."""
 
-    kind: DraftKind
+    kind: Kind
     tokens: int
     checkpoint: str = ""
 
@@ -58,7 +57,7 @@ class Plan:
     @property
     def group(self) -> int:
         """Devices that share a layer's experts."""
-        return self.ways("tp") * self.ways("dp")
+        return int(np.max(self.e.setting.parallel.group))
 
     @property
     def length(self) -> int:

@@ -16,7 +16,7 @@ from inferplan.specs.model import Model
 from inferplan.specs.precision import Precision
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-LONGEST_NAME = 4096
+LONGEST_NAME = 4096  # of a path, as Linux has it
 MAKERS = frozenset({"amd", "intel", "nvidia"})
 _CONFIG_OF = re.compile(r"config\.json of (\S+/[^\s,;]+)")
 _OF_A_FORMAT = re.compile(

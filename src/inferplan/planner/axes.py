@@ -10,6 +10,8 @@ from inferplan.errors import SpecError
 
 MAX_VALUES = 1_000_000
 """Values of one axis at most."""
+LEAST_FACTOR = 1.0001
+"""Of a geometric range: the fewest steps stay below the values that an axis may have."""
 FORMS = "such as 1, 1,2,4, 1..8, 1..256x2 or 128..4096+128"
 _RANGE = re.compile(r"(\d{1,18})\s*\.\.\s*(\d{1,18})(?:\s*([x*+])\s*(\d{1,18}(?:\.\d{1,9})?))?\Z", re.ASCII)
 
@@ -99,9 +101,9 @@ def _even(first: int, last: int, step: str, text: str) -> set[int]:
 
 
 def _geometric(first: int, last: int, factor: float, text: str) -> set[int]:
-    if first < 1 or factor < 1.0001:
+    if first < 1 or factor < LEAST_FACTOR:
         raise SpecError("must begin at 1 or more and step by a factor above 1", value=text)
-    steps = math.floor(math.log(last / first) / math.log(factor) + 1e-9)
+    steps = math.floor(math.log(last / first) / math.log(factor) + 1e-9)  # what logarithms lose of a last value that is met
     return {round(first * factor**i) for i in range(steps + 1)}
 
 

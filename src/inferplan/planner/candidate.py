@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
@@ -97,10 +97,6 @@ class Candidate:
         limits += [text for text in (self.draft, self.pooled) if text]
         return ", ".join([self.kind.title, self.split, *limits])
 
-    def limited(self, *, max_num_seqs: int | None = None, max_num_batched_tokens: int | None = None) -> Candidate:
-        """The same with other limits."""
-        return replace(self, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens)
-
 
 def parts(goal: Goal) -> list[Accelerator]:
     """The parts that may be chosen: those named, else all with a price of the kinds asked for."""
@@ -120,8 +116,7 @@ def kinds(goal: Goal) -> Iterator[tuple[Kind | None, str, str]]:
     every = parts(goal)
     for name in goal.model:
         opened = open_model(name)
-        stored = opened.precision or opened.model.dtype
-        own = "bf16" if stored == "fp32" and s.engine != "ideal" else stored
+        own = opened.stored if s.engine == "ideal" else opened.served
         seen: set[tuple[str, str, str]] = set()
         for part, dtype, kv in product(every, s.dtype, s.kv_dtype):
             wanted = own if dtype == "auto" else dtype

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, TypeVar
 
 from inferplan.errors import InferplanError, SpecError
@@ -124,12 +125,8 @@ class _Carrier:
 
     def _fill(self, waiting: Iterator[Any]) -> bool:
         """Give out tasks until enough are on their way; whether any is."""
-        while len(self.out) < self.ahead:
-            for task in waiting:
-                self._submit(task, 1)
-                break
-            else:
-                break
+        for task in islice(waiting, max(0, self.ahead - len(self.out))):
+            self._submit(task, 1)
         return bool(self.out)
 
     def _submit(self, task: Any, tries: int) -> None:
@@ -197,5 +194,5 @@ def _client(client: Any, scheduler: str) -> Any:
 def _executor(client: Any) -> Executor:
     """Tasks are not pure in Dask's sense: equal ones may not share a result while one of them is lost."""
     found: Executor = client.get_executor(pure=False, retries=2)
-    found._max_workers = max(1, sum(client.nthreads().values()) or 1)  # type: ignore[attr-defined]
+    found._max_workers = max(1, sum(client.nthreads().values()))  # type: ignore[attr-defined]
     return found

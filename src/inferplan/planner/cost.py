@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,8 +12,7 @@ from inferplan.formula import formula
 from inferplan.ops import Numeric
 from inferplan.specs.hardware import Accelerator, Price, prices
 
-HOURS_PER_MONTH = 730.0
-HOURS_PER_YEAR = 8760.0
+HOURS_PER_MONTH = 730.0  # a twelfth of the 8760 of a year
 TRUST = {"high": 0, "medium": 1, "low": 2}
 
 
@@ -70,16 +69,11 @@ class Offer:
     node_gpus: int = 1
     source: str = "given"
     date: str = ""
-    confidence: str = "given"
 
     @property
     def name(self) -> str:
-        """Who, how and at what price, in words."""
+        """Who and how, in words."""
         return f"{self.provider} {self.kind}".strip()
-
-    def cheaper(self, factor: float) -> Offer:
-        """The same at another price."""
-        return replace(self, usd_per_gpu_h=self.usd_per_gpu_h * factor)
 
     def per_node(self, gpus: int) -> int:
         """Replicas of so many devices on one node; 0 where a replica takes several nodes."""
@@ -126,7 +120,7 @@ def listed_offers(
 
 
 def _offer(p: Price) -> Offer:
-    return Offer(p.gpu, p.cloud, p.price_type, float(p.usd_per_h or 0.0), max(1, p.gpus), p.source, p.date, p.confidence)
+    return Offer(p.gpu, p.cloud, p.price_type, float(p.usd_per_h or 0.0), max(1, p.gpus), p.source, p.date)
 
 
 def listed_purchase_usd(hardware: Accelerator) -> tuple[float, str] | None:
@@ -147,8 +141,8 @@ class Bill:
 
     prefill_share
         the part of device time that prompts take, by which the bill is shared out among input and output tokens.
-    energy_j
-        at the building's meter; None where the part's power is not known.
+    drawn_w
+        power of the fleet at the building's meter; None where the part's power is not known.
     """
 
     usd_per_h: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -117,9 +117,7 @@ class Demand:
 
     def scaled(self, factor: float) -> Demand:
         """The same traffic, so many times as much of it."""
-        return Demand(
-            self.mean_per_s * factor, self.peak_per_s * factor, self.growth_per_month, self.months, self.buffer, self.profile, self.source
-        )
+        return replace(self, mean_per_s=self.mean_per_s * factor, peak_per_s=self.peak_per_s * factor)
 
     def month_of(self, rate_per_s: float) -> float | None:
         """After how many months the peak with its buffer reaches a rate; 0 where it does today, None where it never does.

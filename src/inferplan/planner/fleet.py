@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,11 +58,6 @@ class Fleet:
         return self.replicas * self.gpus_per_replica
 
     @property
-    def peak_gpus(self) -> int:
-        """Devices at the peak, without spares."""
-        return self.at_peak * self.gpus_per_replica
-
-    @property
     def billed_gpus(self) -> int:
         """Devices that are paid for: whole nodes."""
         return self.offer.billed_gpus(self.replicas, self.gpus_per_replica) if self.offer else self.gpus
@@ -96,9 +92,9 @@ def cheapest_fleet(
     at_peak: int | None = None,
 ) -> Fleet:  # fmt: skip
     """The fleet under the offer that makes it cheapest; without an offer where there is none."""
-    found = [fleet_of(demand, per_replica_per_s, gpus, queueing=queueing, rule=rule, offer=o, at_peak=at_peak) for o in offers]
-    plain = fleet_of(demand, per_replica_per_s, gpus, queueing=queueing, rule=rule, at_peak=at_peak)
-    return min(found, key=lambda f: (f.usd_per_h or 0.0, f.gpus), default=plain)
+    ways: Sequence[Offer | None] = offers or [None]
+    found = (fleet_of(demand, per_replica_per_s, gpus, queueing=queueing, rule=rule, offer=o, at_peak=at_peak) for o in ways)
+    return min(found, key=lambda f: (f.usd_per_h or 0.0, f.gpus))
 
 
 def profile_replicas(demand: Demand, per_replica_per_s: float, queueing: float) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from inferplan.errors import SpecError
 from inferplan.planner.cost import HOURS_PER_MONTH
-from inferplan.planner.demand import MAX_MONTHS, Demand, peak_over_mean, user_rate_per_s, windowed_rates_per_s
+from inferplan.planner.demand import MAX_MONTHS, WINDOW_S, Demand, peak_over_mean, user_rate_per_s, windowed_rates_per_s
 from inferplan.planner.redundancy import Redundancy
 from inferplan.planner.targets import Targets
 from inferplan.serving.batch_times import Workload
@@ -51,7 +51,7 @@ class Traffic(Record):
     requests_per_user_min: Annotated[float, Field(gt=0, le=1e4)] = 0.4
     trace: str | None = None
     limit: Count | None = None
-    window_s: Annotated[float, Field(gt=0, le=86400)] = 60.0
+    window_s: Annotated[float, Field(gt=0, le=86400)] = WINDOW_S
     growth_per_month: Annotated[float, Field(gt=-1, le=10)] = 0.0
     months: Annotated[float, Field(ge=0, le=MAX_MONTHS)] = 0.0
 

@@ -79,9 +79,9 @@ def pareto(table: pd.DataFrame, *, x: str = X, y: str = Y, by: Sequence[str] | N
     >>> pareto(rows, x="tpot_s")["pareto"].tolist()
     [True, True, False]
     """
-    sides = [_figures(table, name) for name in (x, y)]
+    sides = [figures(table, name) for name in (x, y)]
     if "fits" in table:
-        sides[0] = np.where(_truth(table["fits"]), sides[0], np.nan)
+        sides[0] = np.where(truth(table["fits"]), sides[0], np.nan)
     names = [name for name in ASKED if name in table] if by is None else list(by)
     for name in names:
         _column(table, name)
@@ -95,8 +95,8 @@ def _column(table: pd.DataFrame, name: str) -> Any:
     return table[name]
 
 
-def _figures(table: pd.DataFrame, name: str) -> NDArray[np.float64]:
-    """A column so that more is better."""
+def figures(table: pd.DataFrame, name: str) -> NDArray[np.float64]:
+    """A column so that more is better; raises NotFound where there is none, SpecError where it holds no numbers."""
     try:
         found = _column(table, name).to_numpy(dtype=float)
     except (TypeError, ValueError):
@@ -104,7 +104,8 @@ def _figures(table: pd.DataFrame, name: str) -> NDArray[np.float64]:
     return np.asarray(-found if less_is_better(name) else found)
 
 
-def _truth(column: Any) -> NDArray[np.bool_]:
+def truth(column: Any) -> NDArray[np.bool_]:
+    """A column of truths, or of what files make of them."""
     values = column.to_numpy()
     if values.dtype == bool:
         return np.asarray(values)

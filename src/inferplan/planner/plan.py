@@ -8,21 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from inferplan.deployment import estimate, remedies
+from inferplan.deployment import remedies
 from inferplan.errors import InferplanError, NoFeasiblePlan
 from inferplan.planner.candidate import parts
-from inferplan.planner.cost import Bill, Offer, drawn_w
+from inferplan.planner.cost import Bill, Offer, break_even_per_s, drawn_w
 from inferplan.planner.demand import Demand
 from inferplan.planner.fleet import Fleet, cheapest_fleet, profile_replicas, replicas_needed, thresholds_per_s
 from inferplan.planner.goal import Goal
 from inferplan.planner.pools import PoolBench, Pools
 from inferplan.planner.proof import Bench, Tried
-from inferplan.planner.replica import Replica
-from inferplan.planner.screening import NO_ROOM
-from inferplan.planner.search import TOO_MANY, UNKNOWN, UNPRICED, Fallen, Option, Search, search
+from inferplan.planner.replica import Replica, started
+from inferplan.planner.rows import choice_rows
+from inferplan.planner.screening import NO_ROOM, UNKNOWN
+from inferplan.planner.search import TOO_MANY, UNPRICED, Fallen, Market, Option, Search, search
 from inferplan.planner.targets import Target, Targets
 from inferplan.planner.whatif import Swing, measure_first, swings
 from inferplan.serving.batch_times import Workload
+from inferplan.serving.continuous import Continuous
 
 TELL = Callable[[str, int, int], None]
 Proven = tuple[Option, Bench | PoolBench | None]
@@ -59,7 +61,7 @@ class Choice:
     """One fleet that reaches the goal.
 
     rate_per_s
-        what a replica takes while it keeps the limits: proven by simulation where `proven` is set, else in closed form, else measured.
+        what a replica takes while it keeps the limits: proven by simulation where `tried` is set, else in closed form, else measured.
     tried
         the simulation with what is kept in hand used up: at the planned peak over `queueing`.
     at_peak
@@ -79,7 +81,6 @@ class Choice:
     at_peak: Tried | None = None
     load_mean: float | None = None
     load_peak: float | None = None
-    running_peak: float | None = None
     pools: tuple[int, int] | None = None
 
     @property
@@ -139,11 +140,17 @@ class Plan:
         kept = sum(self.scaled_replicas) / len(self.scaled_replicas) + f.replicas - f.at_peak
         return kept * f.gpus_per_replica * f.offer.usd_per_gpu_h * self.goal.money.hours_per_month
 
+    @property
+    def break_even_per_s(self) -> float | None:
+        """The mean rate above which the plan costs less than the interface of the goal; None without a price of either."""
+        b, elsewhere = self.best.bill, self.goal.money.api_usd_per_million
+        if b is None or elsewhere is None:
+            return None
+        return float(break_even_per_s(b.usd_per_month, elsewhere, b.input_tokens + b.output_tokens, b.hours))
+
     def frame(self) -> Any:
         """The choices as a pandas DataFrame, a row each, under the glossary's keys in base units."""
         import pandas as pd
-
-        from inferplan.planner.rows import choice_rows
 
         return pd.DataFrame(choice_rows(self))
 
@@ -186,8 +193,6 @@ def _of_measured(goal: Goal, demand: Demand, work: Workload) -> Plan:
 
 
 def _offers_of_measured(goal: Goal, demand: Demand) -> list[Offer]:
-    from inferplan.planner.search import Market
-
     if goal.search.gpus is None:
         return []
     return [o for part in parts(goal) for o in Market(goal, demand).offers(part)]
@@ -215,7 +220,7 @@ def _proven(found: Search, progress: TELL | None) -> list[Proven]:
             progress("simulation", len(tried), max(count, len(tried) + 1))
         if (answer := _simulated(found, rest.pop(0))) is not None:
             tried.append(answer)
-    tried.sort(key=lambda p: (found.key(p[0]), p[0].fleet.gpus, p[0].candidate.name))
+    tried.sort(key=lambda p: found.rank(p[0]))
     return [*tried, *((o, None) for o in rest)]
 
 
@@ -227,19 +232,14 @@ def _simulated(found: Search, option: Option) -> Proven | None:
             return _pooled(found, option, option.pools, bench)
         good, bad = bench.largest_rate_per_s(option.rate_per_s)
     except InferplanError as e:
-        found.fallen.append((NOT_SIMULATED, option.candidate.name, str(e), 0.0))
+        found.drop(NOT_SIMULATED, option.candidate.name, str(e))
         return None
     if not good:
-        found.fallen.append(("misses in simulation at every rate", option.candidate.name, f"at {bad:.3g} requests/s: not proven", 0.0))
+        found.drop("misses in simulation at every rate", option.candidate.name, f"at {bad:.3g} requests/s: not proven")
         return None
     good = _fewer(found, bench, good, bad)
     fleet = found.market.fleet(option.candidate.kind, good, option.replica.gpus)
-    limit = found.goal.search.max_gpus
-    if limit is not None and fleet.gpus > limit:
-        reason = f"needs {fleet.gpus:,} devices, {limit:,} are allowed"
-        found.fallen.append((TOO_MANY, option.candidate.name, reason, fleet.gpus))
-        return None
-    return replace(option, rate_per_s=good, fleet=fleet), bench
+    return None if found.too_many(option.candidate.name, fleet) else (replace(option, rate_per_s=good, fleet=fleet), bench)
 
 
 def _pooled(found: Search, option: Option, both: Pools, bench: Bench) -> Proven | None:
@@ -249,7 +249,7 @@ def _pooled(found: Search, option: Option, both: Pools, bench: Bench) -> Proven 
     counts = [int(replicas_needed(peak, rate, q)) for rate in option.rates_per_s]
     front, back, last = together.proven(counts[0], counts[1], peak / q)
     if last.verdict != "meets":
-        found.fallen.append(("misses in simulation", option.candidate.name, f"{last.verdict} with {front} + {back} replicas", 0.0))
+        found.drop("misses in simulation", option.candidate.name, f"{last.verdict} with {front} + {back} replicas")
         return None
     return found.divided(option, both, (peak / front / q, peak / back / q), (front, back)), together
 
@@ -289,7 +289,7 @@ def _choice(found: Search, option: Option, bench: Bench | PoolBench | None) -> C
     times = _latencies(r, found.targets, steady, simulated) if option.pools is None else _pool_latencies(found, option, simulated)
     return Choice(
         option.candidate.name, r.gpus, option.rate_per_s, fleet, bill, times, r, tried, simulated, mean / r.most_per_s,
-        peak / r.most_per_s, float(steady.running[1]), option.counts if option.pools else None,
+        peak / r.most_per_s, option.counts if option.pools else None,
     )  # fmt: skip
 
 
@@ -311,21 +311,21 @@ def _pool_latencies(found: Search, option: Option, tried: Tried | None) -> tuple
         r = option.pools.prefill if target.metric == "ttft" else option.pools.decode
         own = option.rates_per_s[0 if target.metric == "ttft" else 1] * found.goal.safety.queueing
         share = found.demand.later_mean_per_s / found.demand.planned_peak_per_s
-        mean, peak = (float(v) for v in r.value_s(r.at(np.array([own * share, own])), target))
-        known = tried is not None and found.targets.kind == "percentiles"
-        simulated, half = (float(tried.mean[i]), float(tried.half_width[i])) if known and tried else (None, None)
-        out.append(Latency(target, mean, peak, simulated, half))
+        out.append(_latency(r, found.targets, i, r.at(np.array([own * share, own])), tried))
     return tuple(out)
 
 
-def _latencies(r: Replica, targets: Targets, steady: Any, tried: Tried | None) -> tuple[Latency, ...]:
-    found = []
-    for i, target in enumerate(targets.limits):
-        mean, peak = (float(v) for v in r.value_s(steady, target))
-        known = tried is not None and targets.kind == "percentiles"
-        simulated, half = (float(tried.mean[i]), float(tried.half_width[i])) if known and tried else (None, None)
-        found.append(Latency(target, mean, peak, simulated, half))
-    return tuple(found)
+def _latencies(r: Replica, targets: Targets, steady: Continuous, tried: Tried | None) -> tuple[Latency, ...]:
+    return tuple(_latency(r, targets, i, steady, tried) for i in range(len(targets.limits)))
+
+
+def _latency(r: Replica, targets: Targets, i: int, steady: Continuous, tried: Tried | None) -> Latency:
+    """The limit of number `i`, where `steady` holds the rates at the mean and at the peak."""
+    target = targets.limits[i]
+    mean, peak = (float(v) for v in r.value_s(steady, target))
+    known = tried is not None and targets.kind == "percentiles"
+    simulated, half = (float(tried.mean[i]), float(tried.half_width[i])) if known and tried else (None, None)
+    return Latency(target, mean, peak, simulated, half)
 
 
 def _bill(goal: Goal, demand: Demand, work: Workload, fleet: Fleet, prefill: float, r: Replica | None, busy: float) -> Bill:
@@ -338,9 +338,7 @@ def _bill(goal: Goal, demand: Demand, work: Workload, fleet: Fleet, prefill: flo
 
 def smallest_change(found: Search) -> str:
     """Why nothing does, and the smallest single change under which something would."""
-    groups: dict[str, list[tuple[str, str, float]]] = {}
-    for group, name, reason, size in found.fallen:
-        groups.setdefault(group, []).append((name, reason, size))
+    groups = found.groups()
     told = [f"no plan among {len(found.every):,} candidates"]
     idle = [m for g, members in groups.items() if g.startswith("misses") for m in members if m[2] > 0]
     if TOO_MANY in groups:
@@ -363,12 +361,5 @@ def _remedy(found: Search) -> list[str]:
     if not none:
         return []
     c = max(none, key=lambda c: c.gpus * c.kind.hardware.usable_bytes)
-    k = c.kind
-    e = estimate(
-        k.model, k.hardware, k.precision, input_tokens=found.work.input.longest, output_tokens=found.work.output.longest,
-        parallel=c.parallel, engine=k.engine.name, version=k.engine.version, efficiency=k.efficiency, network=k.network,
-        utilization=found.goal.search.utilization,
-    )  # fmt: skip
-    change = next(iter(remedies(e)), None)
-    return [] if change is None else [f"{c.split} on {k.hardware.name} would start with {change.what}"]
-
+    change = next(iter(remedies(started(c, found.work, found.goal.search.utilization))), None)
+    return [] if change is None else [f"{c.split} on {c.kind.hardware.name} would start with {change.what}"]

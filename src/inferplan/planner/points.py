@@ -5,29 +5,28 @@ A point is what `deployment.estimate` answers for one load, by the same steps; w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from inferplan.deployment import POINTS, check_formats, check_splits, in_flight
+from inferplan.deployment import POINTS, check_formats, check_splits, in_flight, times_of_step
 from inferplan.engine.segment import Segment
 from inferplan.engine.step import Setting, Step, decode, step
 from inferplan.errors import InferplanError
 from inferplan.memory.capacity import Capacity, capacity
 from inferplan.planner.contexts import Runs, knots, means
+from inferplan.planner.cost import usd_per_million
 from inferplan.roofline.efficiency import Efficiency
-from inferplan.roofline.pipeline import pipelined_s
-from inferplan.specs.engine import Engine
+from inferplan.specs.engine import SLOTTED, Engine
 from inferplan.specs.hardware import Accelerator
 from inferplan.specs.model import Model
 from inferplan.specs.parallel import Parallel
 from inferplan.specs.precision import Precision
 
 Floats = NDArray[np.float64]
-SLOTTED = ("cells", "ideal")  # policies under which the number of slots is the batch itself
 REASONS = (
     "",
     "heads do not come out even over the devices",
@@ -124,12 +123,11 @@ def points(case: Case, batch: Floats, input_tokens: Floats, output_tokens: Float
 
 
 def _labels(case: Case) -> dict[str, Any]:
-    p = case.parallel
     names = {
         "model": case.model.name, "hardware": case.hardware.name, "precision": case.precision.name, "kv_format": case.precision.kv.name,
         "engine": case.engine.name, "engine_version": case.engine.version,
     }  # fmt: skip
-    return {**names, "gpus": case.gpus, **{way: int(getattr(p, way)) for way in ("tp", "pp", "dp", "ep", "dcp", "cp")}}
+    return {**names, "gpus": case.gpus, **{way: int(number) for way, number in asdict(case.parallel).items()}}
 
 
 FIGURES = (
@@ -212,7 +210,7 @@ def _whole_prompts(case: Case, setting: Setting, batch: Floats, new: Floats, lim
     """Prompts that fit into a step: as many to a step as it takes, one step after the other, (b, n)."""
     steps = np.where(limit > 0, np.ceil(batch * new / np.where(limit > 0, limit, 1.0)), 1.0)
     each = _pass(case, setting, Segment(batch / steps, new, case.fixed.cached_tokens)).time_s
-    return np.asarray(each * steps * pipelined_s(1.0, steps, case.parallel.pp), dtype=float)
+    return np.asarray(each * times_of_step(steps, case.parallel.pp), dtype=float)
 
 
 def _long_prompts(case: Case, setting: Setting, batch: Floats, new: Floats, limit: Floats) -> Floats:
@@ -225,8 +223,7 @@ def _long_prompts(case: Case, setting: Setting, batch: Floats, new: Floats, limi
     segment = Segment(1.0, taken, case.fixed.cached_tokens + place * most, logits=np.where(place == last, 1.0, 0.0))
     each = np.broadcast_to(np.asarray(_pass(case, setting, segment).time_s, dtype=float), place.shape)
     mean = np.add.reduceat(each, np.append(0, np.cumsum(counts)[:-1])) / counts
-    steps = batch * chunks
-    return np.asarray(mean * steps * pipelined_s(1.0, steps, case.parallel.pp), dtype=float)
+    return np.asarray(mean * times_of_step(batch * chunks, case.parallel.pp), dtype=float)
 
 
 def _decodes(case: Case, setting: Setting, batch: Floats, inputs: Floats, outputs: Floats) -> dict[str, NDArray[Any]]:
@@ -256,7 +253,7 @@ def _rates(case: Case, batch: Floats, outputs: Floats, ttft_s: Floats, tpot_s: F
         "output_tokens_per_s": batch / tpot_s,
         "sustained_tokens_per_s": sustained,
         "sustained_tokens_per_s_per_gpu": sustained / case.gpus,
-        "sustained_usd_per_million_tokens": case.gpus * case.usd_per_h / 3600 / sustained * 1e6,
+        "sustained_usd_per_million_tokens": np.asarray(usd_per_million(case.gpus * case.usd_per_h, sustained, 1.0)),
     }
 
 

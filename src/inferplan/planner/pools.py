@@ -5,27 +5,25 @@ Both pools are replicas of one candidate. A prompt's cache crosses to the decodi
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from inferplan.errors import Unsupported
 from inferplan.planner.goal import Search
-from inferplan.planner.proof import Bench, Tried
+from inferplan.planner.proof import Bench, Run, Tried, drawn, over_seeds
 from inferplan.planner.replica import Replica
 from inferplan.planner.targets import Target, Targets
-from inferplan.serving.arrivals import poisson
 from inferplan.serving.batch_times import Workload, batch_times, slots
 from inferplan.serving.continuous import Continuous
 from inferplan.serving.lengths import Lengths
 from inferplan.serving.queueing import mg1_wait_s
-from inferplan.serving.requests import Requests
 from inferplan.serving.simulate import Prefilling, simulate
 
 WAITS = 400  # points that stand for the law of waits
 MOST_TOGETHER = 24  # replicas that are simulated at once; larger fleets shrink in proportion, rounded to the harder side
+BUSY = 0.9  # load of a prefilling replica where nothing limits first tokens: at 1 its queue would have no end
+WARM = 2.0  # as in `proof`, of a time that is that of the fullest batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,15 +39,10 @@ class Pools:
     transfer_s: float
     per_token_s: float
 
-    @property
-    def crossing_s(self) -> float:
-        """Seconds in which the cache of a mean prompt crosses."""
-        return self.transfer_s + self.per_token_s * self.decode.work.input.mean
-
     def prefill_rate_per_s(self, targets: Targets) -> float:
         """The largest rate of a prefilling replica within the limits on first tokens."""
         own = tuple(t for t in targets.limits if t.metric == "ttft")
-        return self.prefill.largest_rate_per_s(Targets(own, targets.kind)) if own else self.prefill.most_per_s * 0.9
+        return self.prefill.largest_rate_per_s(Targets(own, targets.kind)) if own else self.prefill.most_per_s * BUSY
 
     def decode_rate_per_s(self, targets: Targets) -> float:
         """The largest rate of a decoding replica within the limits on gaps, the crossing shared out over the gaps."""
@@ -121,28 +114,17 @@ class PoolBench:
         """The limits with so many replicas of each kind at a rate, with more seeds while the verdict is undecided."""
         key = (prefill, decode, rate_per_s)
         if key not in self.tried:
-            p, values, shares = self.bench.proof, [], []
-            for seed in range(p.most_seeds):
-                value, share = self._run(*key, p.seed + seed)
-                values.append(value)
-                shares.append(share)
-                found = Tried(rate_per_s, self.bench.targets, np.array(values), np.array(shares), p.confidence)
-                if len(values) >= p.seeds and found.verdict != "undecided":
-                    break
-            self.tried[key] = found
+            self.tried[key] = over_seeds(self.bench.proof, self.bench.targets, rate_per_s, lambda seed: self._run(*key, seed))
         return self.tried[key]
 
-    def _run(self, prefill: int, decode: int, rate_per_s: float, seed: int) -> tuple[NDArray[np.float64], float]:
+    def _run(self, prefill: int, decode: int, rate_per_s: float, seed: int) -> Run:
         front, back, rate = shrunk(prefill, decode, rate_per_s)
-        b, work = self.bench, self.pools.decode.work
+        b = self.bench
         stay = float(self.pools.prefill.times.time_s[0] + self.pools.decode.times.time_s[-1])
-        edge = min(math.ceil(2 * stay * rate), 20 * b.proof.requests)
-        count = b.proof.requests + 2 * edge
-        asked = Requests.drawn(poisson(rate), work.input, work.output, count, seed=seed)
+        asked, kept = drawn(b.proof, self.pools.decode.work, rate, WARM * stay, seed)
         side = Prefilling(b.schedule, b.steps, front, self.pools.transfer_s, self.pools.per_token_s)
         served = simulate(asked, b.steps, b.schedule, seed=seed, replicas=back, routing="least-requests", prefilling=side)
-        place = np.arange(count)
-        return b.read(served, (place >= edge) & (place < edge + b.proof.requests))
+        return b.read(served, kept)
 
     def proven(self, prefill: int, decode: int, rate_per_s: float, tries: int = 6) -> tuple[int, int, Tried]:
         """Replicas of each kind with which the limits are met at a rate: more of the side that misses, else fewer while they still are."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Literal
@@ -15,6 +16,7 @@ from inferplan.planner.goal import Proof
 from inferplan.planner.replica import Replica
 from inferplan.planner.targets import Targets
 from inferplan.serving.arrivals import poisson
+from inferplan.serving.batch_times import Workload
 from inferplan.serving.requests import Requests
 from inferplan.serving.schedule import Schedule, graph_sizes
 from inferplan.serving.served import Served
@@ -25,6 +27,8 @@ from inferplan.serving.steps import Steps, TableSteps, table_steps
 Verdict = Literal["meets", "misses", "undecided"]
 MOST_TRIES, CLOSE, UP, DOWN = 14, 1.02, 1.06, 0.9
 WARM = 3.0  # times of a request until a replica that begins empty is taken to be in its steady state
+MOST_WARM = 20  # times as many requests as count are spent on that at most, before and after them
+Run = tuple[NDArray[np.float64], float]  # limits of one run as `Tried.values` has them, and the share of requests that keep all
 
 
 def t_quantile(confidence: float, freedom: int) -> float:
@@ -108,15 +112,7 @@ class Bench:
     def at(self, rate_per_s: float) -> Tried:
         """The limits at a rate, with more seeds while the verdict is undecided, up to the most."""
         if rate_per_s not in self.tried:
-            values, shares, p = [], [], self.proof
-            for seed in range(p.most_seeds):
-                value, share = self._run(rate_per_s, p.seed + seed)
-                values.append(value)
-                shares.append(share)
-                found = Tried(rate_per_s, self.targets, np.array(values), np.array(shares), p.confidence)
-                if len(values) >= p.seeds and found.verdict != "undecided":
-                    break
-            self.tried[rate_per_s] = found
+            self.tried[rate_per_s] = over_seeds(self.proof, self.targets, rate_per_s, lambda seed: self._run(rate_per_s, seed))
         return self.tried[rate_per_s]
 
     def largest_rate_per_s(self, start_per_s: float) -> tuple[float, float]:
@@ -135,7 +131,7 @@ class Bench:
                 rate = good * UP if good else bad * DOWN
         return good, bad
 
-    def _run(self, rate_per_s: float, seed: int) -> tuple[NDArray[np.float64], float]:
+    def _run(self, rate_per_s: float, seed: int) -> Run:
         """The limits in one run: of requests that arrive after the replica has filled and long before arrivals end."""
         requests, kept = self.requests(rate_per_s, seed)
         draft = self.replica.draft
@@ -150,7 +146,7 @@ class Bench:
         running = self.replica.at(rate_per_s).running
         return replace(self.steps, beside_s=self.replica.draft.beside_s(max(1.0, float(running))), known={})
 
-    def read(self, served: Served, kept: NDArray[np.bool_]) -> tuple[NDArray[np.float64], float]:
+    def read(self, served: Served, kept: NDArray[np.bool_]) -> Run:
         """The limits over the requests `kept` of a run, front end included, and the share of them that keeps all."""
         if served.partial:
             raise KeyboardInterrupt
@@ -165,13 +161,32 @@ class Bench:
         work = self.replica.work
         found = self.replica.at(rate_per_s)
         stay = float(found.e2e_s) if bool(found.stable) else float(self.replica.times.time_s[-1])
-        edge = min(math.ceil(WARM * stay * rate_per_s), 20 * self.proof.requests)
-        count = self.proof.requests + 2 * edge
-        asked = Requests.drawn(poisson(rate_per_s), work.input, work.output, count, seed=seed)
+        asked, kept = drawn(self.proof, work, rate_per_s, WARM * stay, seed)
         if work.hit_rate:
             asked = asked.sharing(round(work.hit_rate * work.input.mean), block=self.schedule.block)
-        place = np.arange(count)
-        return asked, (place >= edge) & (place < edge + self.proof.requests)
+        return asked, kept
+
+
+def over_seeds(proof: Proof, targets: Targets, rate_per_s: float, run: Callable[[int], Run]) -> Tried:
+    """The limits over runs with seeds of their own: as many as asked for, and more while the verdict is undecided."""
+    values, shares = [], []
+    for seed in range(proof.most_seeds):
+        value, share = run(proof.seed + seed)
+        values.append(value)
+        shares.append(share)
+        found = Tried(rate_per_s, targets, np.array(values), np.array(shares), proof.confidence)
+        if len(values) >= proof.seeds and found.verdict != "undecided":
+            break
+    return found
+
+
+def drawn(proof: Proof, work: Workload, rate_per_s: float, warm_s: float, seed: int) -> tuple[Requests, NDArray[np.bool_]]:
+    """Poisson arrivals at a rate, and which of them count: those between `warm_s` after the first and as long before the last."""
+    edge = min(math.ceil(warm_s * rate_per_s), MOST_WARM * proof.requests)
+    count = proof.requests + 2 * edge
+    place = np.arange(count)
+    asked = Requests.drawn(poisson(rate_per_s), work.input, work.output, count, seed=seed)
+    return asked, (place >= edge) & (place < edge + proof.requests)
 
 
 def _shares(targets: Targets) -> Targets:

@@ -131,26 +131,28 @@ class Replica:
         cut = replace(
             t, decode_s=t.decode_s[:n], prompts_s=t.prompts_s[:, :n], passes=t.passes[:, :n], filled=filled[:n] if filled.ndim else t.filled
         )
-        chosen = self.candidate.limited(max_num_seqs=n, max_num_batched_tokens=self.candidate.max_num_batched_tokens)
-        return replace(self, candidate=chosen, times=cut)
+        return replace(self, candidate=replace(self.candidate, max_num_seqs=n), times=cut)
 
     def slower(self, prompts: float, gaps: float) -> Replica:
         """The same where prefills take `prompts` times and decode steps `gaps` times as long."""
         t = self.times
-        return replace(
-            self, times=replace(t, decode_s=t.decode_s * gaps, prompts_s=t.prompts_s * prompts), front_s=self.front_s * prompts
-        )
+        return replace(self, times=replace(t, decode_s=t.decode_s * gaps, prompts_s=t.prompts_s * prompts), front_s=self.front_s * prompts)
 
 
-def replica(candidate: Candidate, work: Workload, *, utilization: float | None = None) -> Replica:
-    """The replica of a candidate for a workload, started for its longest request; raises the errors of what does not run."""
+def started(candidate: Candidate, work: Workload, utilization: float | None = None) -> Estimate:
+    """The deployment of a candidate, started for the longest request of a workload, whether it fits or not."""
     kind = candidate.kind
-    e = estimate(
+    return estimate(
         kind.model, kind.hardware, kind.precision, input_tokens=work.input.longest, output_tokens=work.output.longest,
         parallel=candidate.parallel, engine=kind.engine.name, version=kind.engine.version, efficiency=kind.efficiency,
         network=kind.network, max_num_seqs=candidate.max_num_seqs, max_num_batched_tokens=candidate.max_num_batched_tokens,
         utilization=utilization,
     )  # fmt: skip
+
+
+def replica(candidate: Candidate, work: Workload, *, utilization: float | None = None) -> Replica:
+    """The replica of a candidate for a workload, started for its longest request; raises the errors of what does not run."""
+    kind, e = candidate.kind, started(candidate, work, utilization)
     if not bool(e.capacity.fits):
         raise DoesNotFit(e.capacity.reason() or "the cache has no room for one request of the longest length")
     most = slots(e, work, candidate.max_num_seqs)

@@ -18,13 +18,14 @@ from inferplan.errors import InferplanError
 from inferplan.memory.capacity import Capacity, capacity
 from inferplan.planner.candidate import Candidate, Kind
 from inferplan.planner.targets import Target, Targets
-from inferplan.serving.batch_times import SLOTTED, Workload
+from inferplan.serving.batch_times import Workload
+from inferplan.specs.engine import SLOTTED
 from inferplan.specs.parallel import Parallel
 from inferplan.units import show
 
 SIZES, FINE, MOST = 24, 300, 4096
 MARGIN = 1.06  # contexts and lengths are taken at their means, so that the closed form can lie a little above
-NO_ROOM = "does not start"
+NO_ROOM, UNKNOWN = "does not start", "not modelled"
 SLACK = 0.9  # of a limit on gaps: a step of the batch that keeps it lies near it, and bounds must not rule out what does
 
 
@@ -57,24 +58,26 @@ def screened(
         try:
             found += _together(kind, some, pp, work, targets, utilization)
         except InferplanError as e:
-            found += [Screened(Candidate(kind, p), 0.0, str(e), "not modelled") for p in some]
+            found += [Screened(Candidate(kind, p), 0.0, str(e), UNKNOWN) for p in some]
     return found
 
 
-def _together(
-    kind: Kind, splits: list[Parallel], pp: int, work: Workload, targets: Targets, utilization: float | None
-) -> list[Screened]:
+def _together(kind: Kind, splits: list[Parallel], pp: int, work: Workload, targets: Targets, utilization: float | None) -> list[Screened]:
     wide = Parallel(*(np.array([float(getattr(p, n)) for p in splits])[:, None] if n != "pp" else pp for n in ("tp", "pp", "dp", "ep")))
-    longest = work.input.longest + work.output.longest
-    held = capacity(
-        kind.model, kind.hardware, kind.precision, wide, kind.engine, max_model_len=longest, utilization=utilization,
-        max_num_seqs=1 if kind.engine.policy in SLOTTED else None,
-    )  # fmt: skip
+    held = _held(kind, wide, work, utilization)
     fits = np.broadcast_to(held.fits, (len(splits), 1))[:, 0]
     setting = Setting(wide, kind.efficiency, kind.engine.timed_as, kind.network).checked()
     bounds = _Bounds(kind, setting, work, targets, held)
     most, worst = bounds.most_per_s(), bounds.worst()
     return [_answer(Candidate(kind, p), bool(fits[i]), float(most[i]), worst[i]) for i, p in enumerate(splits)]
+
+
+def _held(kind: Kind, split: Parallel, work: Workload, utilization: float | None) -> Capacity:
+    """What splits of a kind hold, started for the longest request."""
+    return capacity(
+        kind.model, kind.hardware, kind.precision, split, kind.engine, max_model_len=work.input.longest + work.output.longest,
+        utilization=utilization, max_num_seqs=1 if kind.engine.policy in SLOTTED else None,
+    )  # fmt: skip
 
 
 def _answer(candidate: Candidate, fits: bool, most: float, worst: tuple[Target, float] | None) -> Screened:
@@ -91,12 +94,7 @@ def _answer(candidate: Candidate, fits: bool, most: float, worst: tuple[Target, 
 
 def why(candidate: Candidate, work: Workload, utilization: float | None = None) -> str:
     """In a line why a candidate does not start."""
-    k = candidate.kind
-    one = capacity(
-        k.model, k.hardware, k.precision, candidate.parallel, k.engine, max_model_len=work.input.longest + work.output.longest,
-        utilization=utilization, max_num_seqs=1 if k.engine.policy in SLOTTED else None,
-    )  # fmt: skip
-    return one.reason() or "the cache has no room for one request"
+    return _held(candidate.kind, candidate.parallel, work, utilization).reason() or "the cache has no room for one request"
 
 
 @dataclass(frozen=True, eq=False)

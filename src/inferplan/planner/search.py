@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from inferplan.errors import DoesNotFit, InferplanError, Unsupported
 from inferplan.planner.candidate import Candidate, Kind, kinds
 from inferplan.planner.cost import Offer, drawn_w, listed_offers, listed_purchase_usd, owned_usd_per_h
 from inferplan.planner.demand import Demand
 from inferplan.planner.fleet import Fleet, added, cheapest_fleet
-from inferplan.planner.goal import Draft, Goal
+from inferplan.planner.goal import Draft, Goal, Owned
 from inferplan.planner.pools import Pools, pools
 from inferplan.planner.replica import Replica, drafted, replica
-from inferplan.planner.screening import NO_ROOM, Screened, screened, why
+from inferplan.planner.screening import NO_ROOM, UNKNOWN, Screened, screened, why
 from inferplan.planner.targets import Targets
 from inferplan.serving.batch_times import Workload
 from inferplan.specs.hardware import Accelerator
@@ -27,7 +27,7 @@ KEPT = 5  # candidates that are known in full at the end, beside the best of oth
 OTHERS, NEAR = 6, 2.5  # parts beyond those that are looked at in full as well, where they can cost at most so many times the best
 LOOKED = 400
 GAIN = 1.02  # by which other limits or drafts must raise what a replica takes to be chosen
-DEARER, TOO_MANY, UNPRICED, UNKNOWN = "dearer", "more devices than allowed", "no price listed", "not modelled"
+DEARER, TOO_MANY, UNPRICED = "dearer", "more devices than allowed", "no price listed"
 TOO_LONG, NO_GAIN = "longer than the model's context", "other limits or drafts: no gain"
 
 
@@ -80,12 +80,11 @@ class Market:
         if part.name in named:
             return [Offer(part.name, "your price", "", named[part.name], m.node_gpus)]
         if part.name in owned:
-            return self._owned(part)
+            return self._owned(part, owned[part.name])
         return _listed(part, tuple(m.kinds), tuple(m.providers))
 
-    def _owned(self, part: Accelerator) -> list[Offer]:
+    def _owned(self, part: Accelerator, own: Owned) -> list[Offer]:
         m = self.goal.money
-        own = next(o for n, o in m.owned.items() if _named(n) == part.name)
         listed = listed_purchase_usd(part) if own.purchase_usd is None else (own.purchase_usd, "given")
         if listed is None:
             return []
@@ -96,9 +95,7 @@ class Market:
     def fleet(self, kind: Kind, rate_per_s: float, gpus: int, at_peak: int | None = None) -> Fleet:
         """The cheapest fleet of replicas that take a rate each."""
         s = self.goal.safety
-        return cheapest_fleet(
-            self.demand, rate_per_s, gpus, self.offers(kind.hardware), queueing=s.queueing, rule=s.rule, at_peak=at_peak
-        )
+        return cheapest_fleet(self.demand, rate_per_s, gpus, self.offers(kind.hardware), queueing=s.queueing, rule=s.rule, at_peak=at_peak)
 
     def key(self, kind: Kind, fleet: Fleet) -> float:
         """What is to be small: cost, devices or power of the fleet."""
@@ -111,14 +108,12 @@ class Market:
         return fleet.usd_per_h
 
 
-_PARTS: dict[str, str] = {}
 _OFFERS: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[Offer]] = {}
 
 
+@lru_cache(maxsize=256)
 def _named(text: str) -> str:
-    if text not in _PARTS:
-        _PARTS[text] = Accelerator.find(text).name
-    return _PARTS[text]
+    return Accelerator.find(text).name
 
 
 def _listed(part: Accelerator, wanted: tuple[str, ...], providers: tuple[str, ...]) -> list[Offer]:
@@ -148,6 +143,22 @@ class Search:
         """Prices."""
         return Market(self.goal, self.demand)
 
+    def drop(self, group: str, name: str, reason: str, size: float = 0.0) -> None:
+        """Keep why a candidate falls out; of a group the one with the least `size` is shown."""
+        self.fallen.append((group, name, reason, size))
+
+    def too_many(self, name: str, fleet: Fleet, needs: str = "needs") -> bool:
+        """Whether a fleet has more devices than are allowed, the reason kept where it has."""
+        limit = self.goal.search.max_gpus
+        if limit is None or fleet.gpus <= limit:
+            return False
+        self.drop(TOO_MANY, name, f"{needs} {fleet.gpus:,} devices, {limit:,} are allowed", fleet.gpus)
+        return True
+
+    def rank(self, option: Option) -> tuple[float, int, str]:
+        """By what options are sorted: what is to be small, then devices, then the name."""
+        return self.key(option), option.fleet.gpus, option.candidate.name
+
     def tell(self, what: str, done: int, total: int) -> None:
         """Progress to whoever asked for it."""
         if self.progress:
@@ -160,7 +171,7 @@ class Search:
             self.tell("screening", i, len(listed))
             group, why_not = (UNKNOWN, reason) if kind is None else self._ruled_out(kind)
             if group:
-                self.fallen.append((group, title, why_not, 0.0))
+                self.drop(group, title, why_not)
             elif kind is not None:
                 splits = kind.splits(self.goal)
                 self.every += screened(kind, splits, self.work, self.targets, utilization=self.goal.search.utilization)
@@ -182,24 +193,20 @@ class Search:
         found = []
         for s in self.every:
             if s.most_per_s <= 0:
-                self.fallen.append((s.group, s.candidate.name, s.reason, s.exceeds))
+                self.drop(s.group, s.candidate.name, s.reason, s.exceeds)
                 continue
             fleet = self.market.fleet(s.candidate.kind, s.most_per_s, s.candidate.gpus)
-            limit = self.goal.search.max_gpus
-            if limit is not None and fleet.gpus > limit:
-                reason = f"needs at least {fleet.gpus:,} devices, {limit:,} are allowed"
-                self.fallen.append((TOO_MANY, s.candidate.name, reason, fleet.gpus))
-                continue
-            found.append((self.market.key(s.candidate.kind, fleet), s))
+            if not self.too_many(s.candidate.name, fleet, "needs at least"):
+                found.append((self.market.key(s.candidate.kind, fleet), s))
         return sorted(found, key=lambda p: (p[0], p[1].candidate.gpus, p[1].candidate.name))
 
-    def look(self, bound: float, s: Screened) -> Option | None:
+    def look(self, s: Screened) -> Option | None:
         """A candidate in closed form; None where it falls out after all."""
         self.looked += 1
         try:
             found = replica(s.candidate, self.work, utilization=self.goal.search.utilization)
         except InferplanError as e:
-            self.fallen.append((NO_ROOM if e.exit_code == 1 else UNKNOWN, s.candidate.name, str(e), 0.0))
+            self.drop(NO_ROOM if e.exit_code == 1 else UNKNOWN, s.candidate.name, str(e))
             return None
         return self.option(found)
 
@@ -213,14 +220,10 @@ class Search:
                 missed = (self.targets.limits[0], found.idle_s(self.targets.limits[0]))
             target, value = missed
             reason = f"an idle replica has {target.name} of {1e3 * value:,.4g} ms, the limit is {1e3 * target.limit_s:,.4g} ms"
-            self.fallen.append((f"misses {target.name} even idle", name, reason, value / target.limit_s))
+            self.drop(f"misses {target.name} even idle", name, reason, value / target.limit_s)
             return None
         fleet = self.market.fleet(found.candidate.kind, rate, found.gpus)
-        limit = self.goal.search.max_gpus
-        if limit is not None and fleet.gpus > limit:
-            self.fallen.append((TOO_MANY, name, f"needs {fleet.gpus:,} devices, {limit:,} are allowed", fleet.gpus))
-            return None
-        return Option(found, rate, fleet)
+        return None if self.too_many(name, fleet) else Option(found, rate, fleet)
 
     def key(self, option: Option) -> float:
         """What is to be small."""
@@ -236,10 +239,10 @@ class Search:
                 left = queue[i:]
                 break
             self.tell("closed form", i, len(queue))
-            if (found := self.look(bound, s)) is not None:
+            if (found := self.look(s)) is not None:
                 self.options.append(found)
         self._others(left)
-        self.options.sort(key=lambda o: (self.key(o), o.fleet.gpus, o.candidate.name))
+        self.options.sort(key=self.rank)
 
     def _others(self, left: list[tuple[float, Screened]]) -> None:
         """The best candidate of parts that are not among the best, where it can be near; the rest is dearer."""
@@ -247,11 +250,11 @@ class Search:
         best = min((self.key(o) for o in self.options), default=float("inf"))
         for bound, s in left:
             part = s.candidate.kind.hardware.name
-            if part not in seen and bound <= NEAR * best and len(seen) < OTHERS + KEPT and (found := self.look(bound, s)) is not None:
+            if part not in seen and bound <= NEAR * best and len(seen) < OTHERS + KEPT and (found := self.look(s)) is not None:
                 self.options.append(found)
                 seen.add(part)
                 continue
-            self.fallen.append((DEARER, s.candidate.name, self._at_least(bound, best), bound))
+            self.drop(DEARER, s.candidate.name, self._at_least(bound, best), bound)
 
     def _at_least(self, bound: float, best: float) -> str:
         unit = {"cost": "USD/h", "gpus": "devices", "energy": "W"}[self.goal.search.objective]
@@ -266,13 +269,13 @@ class Search:
                 better = self._better(self.options[i], changed)
                 if better is not None:
                     self.options[i] = better
-        self.options.sort(key=lambda o: (self.key(o), o.fleet.gpus, o.candidate.name))
+        self.options.sort(key=self.rank)
 
     def _variants(self, option: Option) -> list[Replica]:
         s, found, c = self.goal.search, [], option.candidate
         for tokens in s.max_num_batched_tokens or []:
             try:
-                found.append(replica(c.limited(max_num_batched_tokens=tokens), self.work, utilization=s.utilization))
+                found.append(replica(replace(c, max_num_batched_tokens=tokens), self.work, utilization=s.utilization))
             except InferplanError:
                 continue
         if s.draft is not None:
@@ -291,19 +294,19 @@ class Search:
             try:
                 both = pools(option.replica, self.goal.search)
             except InferplanError as e:
-                self.fallen.append((UNKNOWN, name, str(e), 0.0))
+                self.drop(UNKNOWN, name, str(e))
                 continue
             rates = both.prefill_rate_per_s(self.targets), both.decode_rate_per_s(self.targets)
             if min(rates) <= 0:
-                self.fallen.append(("misses in pools even idle", name, "a limit is missed by an idle pool", 0.0))
+                self.drop("misses in pools even idle", name, "a limit is missed by an idle pool")
                 continue
             divided = self.divided(option, both, rates)
             if self.key(divided) <= worst:
                 self.options.append(divided)
             else:
                 reason = f"takes {divided.fleet.gpus:,} devices, in one pool {option.fleet.gpus:,}"
-                self.fallen.append((DEARER, name, reason, self.key(divided)))
-        self.options.sort(key=lambda o: (self.key(o), o.fleet.gpus, o.candidate.name))
+                self.drop(DEARER, name, reason, self.key(divided))
+        self.options.sort(key=self.rank)
 
     def divided(self, option: Option, both: Pools, rates: tuple[float, float], at_peak: tuple[int, int] | None = None) -> Option:
         """An option in pools whose replicas take `rates` each; `at_peak` says their numbers at the peak otherwise."""
@@ -319,7 +322,7 @@ class Search:
         try:
             return [drafted(found, asked)]
         except (DoesNotFit, Unsupported) as e:
-            self.fallen.append((UNKNOWN, f"{found.candidate.name}, {asked.name}", str(e), 0.0))
+            self.drop(UNKNOWN, f"{found.candidate.name}, {asked.name}", str(e))
             return []
 
     def _caps(self, found: Replica) -> list[int]:
@@ -336,16 +339,20 @@ class Search:
         if rate > GAIN * option.rate_per_s and self.market.key(changed.candidate.kind, fleet) <= self.key(option):
             return Option(changed, rate, fleet)
         reason = f"a replica takes {rate:.3g} requests/s so, {option.rate_per_s:.3g} otherwise"
-        self.fallen.append((NO_GAIN, changed.candidate.name, reason, -rate))
+        self.drop(NO_GAIN, changed.candidate.name, reason, -rate)
         return None
+
+    def groups(self) -> dict[str, list[tuple[str, str, float]]]:
+        """All that fell out, as (name, reason, size), by the group of their reason."""
+        found: dict[str, list[tuple[str, str, float]]] = {}
+        for group, name, reason, size in self.fallen:
+            found.setdefault(group, []).append((name, reason, size))
+        return found
 
     def reasons(self) -> list[Fallen]:
         """Why the others fell out, by reason, with the nearest of each."""
-        groups: dict[str, list[tuple[str, str, float]]] = {}
-        for group, name, reason, size in self.fallen:
-            groups.setdefault(group, []).append((name, reason, size))
         found = []
-        for group, members in groups.items():
+        for group, members in self.groups().items():
             name, reason, _ = min(members, key=lambda m: m[2])
             found.append(Fallen(group, len(members), name, reason or self._opened(name)))
         return sorted(found, key=lambda f: -f.count)
@@ -367,4 +374,3 @@ def search(
     if goal.search.disaggregated:
         found.divide(tune)
     return found
-

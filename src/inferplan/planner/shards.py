@@ -85,8 +85,7 @@ class Manifest:
                 raise SpecError("is not a manifest of a sweep as this version writes them", file=file, field=name)
         if record.get("schema") != SCHEMA or record["chunks"] < 1 or not set(record["columns"]) <= set(COLUMNS):
             raise SpecError(f"is not of the form {SCHEMA}", file=file, field="schema", value=record.get("schema"))
-        texts = {name: record[name] for name in ("digest", "version", "grid", "ending", "chunks", "points")}
-        return cls(columns=tuple(record["columns"]), **texts)
+        return cls(**{**{name: record[name] for name in kinds}, "columns": tuple(record["columns"])})
 
     def refuse_other(self, other: Manifest, file: Any) -> None:
         """Raise SpecError, naming the first difference, where pieces of `other` do not go with those of this one."""

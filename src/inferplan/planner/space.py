@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from itertools import product
+from itertools import compress, product
 from math import isfinite, prod
 from typing import Annotated, Any, Self
 
@@ -209,7 +209,7 @@ class Space(Spec):
 
     def digest(self) -> str:
         """A fingerprint of all that rows depend on: the grid, what its names mean here, the calibration, the version."""
-        return _digest(self.model_dump_json())
+        return _digest(self)
 
     def loads(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Batches (b,), and input and output tokens of each pair (p,)."""
@@ -219,9 +219,8 @@ class Space(Spec):
 
 @lru_cache(maxsize=8)
 def _splits(ways: tuple[tuple[int, ...], ...], gpus: tuple[int, ...] | None) -> tuple[tuple[int, ...], ...]:
-    kept = set(gpus) if gpus is not None else None
-    every = product(*ways)
-    return tuple(every) if kept is None else tuple(s for s in every if s[0] * s[1] * s[2] * s[5] in kept)
+    every = tuple(product(*ways))
+    return every if gpus is None else tuple(compress(every, np.isin(Parallel(*np.array(every).T).gpus, gpus)))
 
 
 def _at(number: int, sizes: list[int]) -> list[int]:
@@ -267,8 +266,7 @@ def _precision(model: str, text: str, kv: str, engine: str) -> Precision:
 
 
 @lru_cache(maxsize=8)
-def _digest(grid: str) -> str:
-    space = Space.model_validate_json(grid)
+def _digest(space: Space) -> str:
     specs: list[Any] = [_model(name) for name in space.model] + [_part(name)[0] for name in space.hardware]
     specs += [_engine(name) for name in space.engine] + [Efficiency.load(space.efficiency)]
     specs += [_precision(m, p, k, e) for m, p, k, e in product(space.model, space.precision, space.kv_format, space.engine)]

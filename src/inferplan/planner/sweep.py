@@ -28,6 +28,7 @@ CHUNK = 2**18
 CASES = 32
 """Calls of a chunk at most, where each gives few points."""
 IN_MEMORY = 20_000_000
+"""Points of a table in memory at most, of about 200 bytes each."""
 LABELS = ("model", "hardware", "gpus", "precision", "kv_format", "engine", "engine_version", "tp", "pp", "dp", "ep", "dcp", "cp")
 AXES = ("batch", "input_tokens", "output_tokens")
 COLUMNS = (

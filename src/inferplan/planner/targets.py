@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from inferplan.errors import SpecError
 from inferplan.serving.served import Served
-from inferplan.serving.slo import Slo
-from inferplan.units import parse, show
+from inferplan.serving.slo import Slo, keeping, limit_s
+from inferplan.units import show
 
 METRICS = ("ttft", "tpot", "e2e")
 MEAN = "mean"
@@ -76,7 +76,7 @@ class Targets:
             match = _NAME.match(name)
             if not match:
                 raise SpecError(f"is no limit; write {FORMS}", field=field, value=part)
-            found.append(Target(match[1], _share(match[2], field, part), _seconds(name, value, field)))
+            found.append(Target(match[1], _share(match[2], field, part), limit_s(name, value, field)))
         if len({(t.metric, t.share) for t in found}) < len(found):
             raise SpecError("names a limit twice", field=field, value=text)
         return cls(tuple(found))
@@ -116,10 +116,7 @@ class Targets:
         """
         times = {"ttft": served.ttft_s + front_s, "tpot": served.tpot_s, "e2e": served.e2e_s + front_s}
         if self.kind == "share":
-            good = served.done.copy()
-            for t in self.limits:
-                good &= np.nan_to_num(times[t.metric], nan=0.0) <= t.limit_s
-            return np.array([good[kept].mean()])
+            return np.array([keeping(served.done, times, ((t.metric, t.limit_s) for t in self.limits))[kept].mean()])
         return np.array([_statistic(np.where(served.done, times[t.metric], np.inf)[kept], t) for t in self.limits])
 
     def bounds(self) -> NDArray[np.float64]:
@@ -140,14 +137,4 @@ def _share(text: str, field: str, value: str) -> float | None:
     found = float(text[1:]) / 100
     if not 0 < found < 1:
         raise SpecError("must be a percentile between 0 and 100", field=field, value=value)
-    return found
-
-
-def _seconds(name: str, value: str, field: str) -> float:
-    try:
-        found = parse(value, "s")
-    except SpecError as e:
-        raise SpecError(f"{name} {e.rule}", field=field, value=value) from None
-    if found <= 0:
-        raise SpecError(f"{name} must be above 0", field=field, value=value)
     return found

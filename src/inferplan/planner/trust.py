@@ -32,7 +32,7 @@ class Trust:
 
 
 def trust(e: Estimate) -> Trust:
-    """The band of an estimate: its own where it carries one, else one that is assumed and labelled so.
+    """The band of an estimate: that of its calibration where there is one, else one that is assumed and labelled so.
 
     >>> import inferplan as ip
     >>> found = trust(ip.estimate(ip.model("7b"), ip.hardware("h100"), ip.precision("fp8")))
@@ -41,8 +41,7 @@ def trust(e: Estimate) -> Trust:
     """
     if e.setting.efficiency.is_ideal:
         return Trust((1.0, 1.0), (1.0, 1.0), "ideal")
-    of = getattr(e, "band", None)
-    first, gap = (of("ttft"), of("tpot")) if of is not None else (None, None)
+    first, gap = e.band("ttft"), e.band("tpot")
     if first is None or gap is None:
         return Trust((ASSUMED_LOW, ASSUMED_HIGH), (ASSUMED_LOW, ASSUMED_HIGH), "assumed")
     return Trust((first.low, first.high), (gap.low, gap.high), "band")

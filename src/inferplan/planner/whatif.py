@@ -110,14 +110,14 @@ def _fleet(found: Search, best: Option, closed_per_s: float) -> Fleet | None:
 def _lengths(found: Search, best: Option, which: str) -> Swing:
     law: Lengths = getattr(found.work, which)
     longer = Lengths.of(np.maximum(np.round(law.values * LONGER), 1), law.probabilities, f"{law.text} x {LONGER:g}")
-    inputs, outputs = (longer, found.work.output) if which == "input" else (found.work.input, longer)
-    return _other_work(found, best, which, LONGER, Workload(inputs, outputs, found.work.hit_rate))
+    work = replace(found.work, input=longer) if which == "input" else replace(found.work, output=longer)
+    return _other_work(found, best, which, LONGER, work)
 
 
 def _hits(found: Search, best: Option) -> Swing | None:
     if not found.work.hit_rate:
         return None
-    return _other_work(found, best, "hits", 0.0, Workload(found.work.input, found.work.output, 0.0))
+    return _other_work(found, best, "hits", 0.0, replace(found.work, hit_rate=0.0))
 
 
 def _other_work(found: Search, best: Option, name: str, factor: float, work: Workload) -> Swing:

@@ -55,11 +55,7 @@ def published(model: Model, precision: Precision) -> tuple[Quality, ...]:
     ()
     """
     kv = precision.kv.name if precision.kv.quantised else ""
-    return tuple(q for q in _table(_path()) if (q.model, q.weights, q.kv) == (model.name, precision.name, kv))
-
-
-def _path() -> Path:
-    return shipped_file(FOLDER, FILE)
+    return tuple(q for q in _table(shipped_file(FOLDER, FILE)) if (q.model, q.weights, q.kv) == (model.name, precision.name, kv))
 
 
 @cache

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferplan.calibrate.fit import Calibrated, Fitted
+from inferplan.calibrate.fit import Calibrated, Factor
 from inferplan.report.screen import table
 from inferplan.report.validation import IN_BRACKETS, REASONS
 
@@ -27,8 +27,10 @@ def record(found: Calibrated) -> dict[str, Any]:
         "median_error_after": _median(found.after),
         "median_error_unseen": _median(np.expm1(-found.unseen)),
         "factors": [
-            {"owner": f.parameter.owner, "field": f.parameter.field, "factor": f.factor, "spread": f.spread, "prior_spread": f.prior,
-             "identified": f.identified}
+            {
+                "owner": f.parameter.owner, "field": f.parameter.field, "factor": f.factor, "spread": f.spread,
+                "prior_spread": f.parameter.spread, "identified": f.identified,
+            }
             for f in found.fitted
         ],
         "bands": {q: {place: [b.low, b.high] for place, b in places.items()} for q, places in found.bands().items()},
@@ -55,7 +57,7 @@ def show_calibration(found: Calibrated, out: Console, *, rows: int, output: str)
     out.print(f"Written: {output}. Use it with --efficiency {output}.")
 
 
-def _range(f: Fitted) -> str:
+def _range(f: Factor) -> str:
     """The 80 % interval of a factor whose logarithm is normal."""
     half = 1.2816 * f.spread
     return f"{f.factor * np.exp(-half):.2f}, {f.factor * np.exp(half):.2f}"

@@ -36,11 +36,6 @@ def usd(value: float | None) -> str:
     return f"${value:,.0f}" if abs(value) >= 100 else f"${significant(value)}"
 
 
-def share(value: float | None) -> str:
-    """A share in per cent."""
-    return "" if value is None else f"{100 * value:.0f} %"
-
-
 def sentence(p: Plan) -> str:
     """The plan in one sentence."""
     c, f = p.best, p.best.fleet
@@ -219,11 +214,8 @@ def _show_money(p: Plan, out: Console) -> None:
         rows.append(["energy per output token", f"{significant(b.joules_per_output_token or 0.0)} J"])
     if b.kg_co2_per_month is not None:
         rows.append(["CO2 a month", f"{b.kg_co2_per_month:,.0f} kg"])
-    if p.goal.money.api_usd_per_million is not None:
-        from inferplan.planner.cost import break_even_per_s
-
-        even = float(break_even_per_s(b.usd_per_month, p.goal.money.api_usd_per_million, b.input_tokens + b.output_tokens, b.hours))
-        rows.append([f"cheaper than {usd(p.goal.money.api_usd_per_million)} per M from", f"{significant(even)} requests/s"])
+    if p.break_even_per_s is not None:
+        rows.append([f"cheaper than {usd(p.goal.money.api_usd_per_million)} per M from", f"{significant(p.break_even_per_s)} requests/s"])
     out.print("\nMoney and energy at the mean load, not at saturation")
     out.print(table(["", ""], [r for r in rows if r[1]], right=(1,)))
 

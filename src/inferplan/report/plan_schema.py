@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from inferplan.planner.rows import CHOICE_KEYS
+from inferplan.planner.targets import METRICS
 from inferplan.report.plan import SCHEMA
 from inferplan.terms import TERMS
 
@@ -14,7 +15,7 @@ MAYBE: dict[str, Any] = {"type": ["number", "null"]}
 WORDS: dict[str, Any] = {"type": "string"}
 MAYBE_WORDS: dict[str, Any] = {"type": ["string", "null"]}
 LATENCY = {
-    "metric": {"enum": ["ttft", "tpot", "e2e"]}, "statistic": WORDS, "limit_s": NUMBER, "at_mean_s": MAYBE, "at_peak_s": MAYBE,
+    "metric": {"enum": list(METRICS)}, "statistic": WORDS, "limit_s": NUMBER, "at_mean_s": MAYBE, "at_peak_s": MAYBE,
     "simulated_s": MAYBE, "half_width_s": MAYBE, "margin_s": MAYBE,
 }  # fmt: skip
 DEMAND = {

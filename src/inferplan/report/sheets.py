@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
-from inferplan import units
 from inferplan.errors import InferplanError
 from inferplan.planner.plan import Choice, Plan
 from inferplan.planner.rows import choice_rows
 from inferplan.report.files import csv_text
 from inferplan.report.plan import headline, sentence, swing_text, usd
 from inferplan.terms import TERMS
+from inferplan.units import show
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +80,7 @@ def plan_markdown(p: Plan) -> str:
             for c in p.choices]  # fmt: skip
     parts.append(_markdown(head, rows))
     if p.best.latencies:
-        limits = [[late.target.name, _seconds(late.shown_s), _seconds(late.target.limit_s)] for late in p.best.latencies]
+        limits = [[late.target.name, show(late.shown_s, "s"), show(late.target.limit_s, "s")] for late in p.best.latencies]
         parts.append(_markdown(["time at the peak", "value", "limit"], limits))
     if p.swings:
         moved = [[swing_text(s), f"{s.fleet.replicas:,}" if s.fleet else "none would do"] for s in p.swings]
@@ -88,10 +88,6 @@ def plan_markdown(p: Plan) -> str:
     if p.fallen:
         parts.append(_markdown(["fell out", "why", "nearest"], [[f"{f.count:,}", f.group, f"{f.example}: {f.reason}"] for f in p.fallen]))
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _seconds(value: float) -> str:
-    return units.show(value, "s")
 
 
 def _markdown(head: Sequence[str], rows: list[list[str]]) -> str:
@@ -175,12 +171,12 @@ def needed(rate: str, per_replica: str) -> str:
 
 def kept(kind: str, at_peak: str, each: str) -> str:
     """The formula of replicas with spares, where `each` stand on what fails at once."""
-    units_ = f"ROUNDUP({at_peak}/{each},0)"
+    units = f"ROUNDUP({at_peak}/{each},0)"
     held = {
-        "zone": f"ROUNDUP({units_}*{AT['zones']}/({AT['zones']}-1)-0.000000001,0)",
-        "zonal": f"{AT['zones']}*(ROUNDUP({units_}/{AT['zones']},0)+{AT['spare']})",
-    }.get(kind, f"({units_}+{AT['spare']})")
-    return f"{at_peak}+({held}-{units_})*{each}"
+        "zone": f"ROUNDUP({units}*{AT['zones']}/({AT['zones']}-1)-0.000000001,0)",
+        "zonal": f"{AT['zones']}*(ROUNDUP({units}/{AT['zones']},0)+{AT['spare']})",
+    }.get(kind, f"({units}+{AT['spare']})")
+    return f"{at_peak}+({held}-{units})*{each}"
 
 
 def billed(replicas: str, gpus: str, node: str) -> str:

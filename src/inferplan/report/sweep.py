@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from inferplan.planner.pareto import ASKED, FLAG
 from inferplan.planner.sweep import Tally
 from inferplan.report.screen import Bold, table
+from inferplan.report.words import WAYS
 from inferplan.terms import TERMS
 from inferplan.units import show, significant
 
@@ -59,7 +60,7 @@ def deployment(row: dict[str, Any]) -> str:
 
 def split(row: dict[str, Any]) -> str:
     """The ways of a split that are more than one."""
-    ways = [f"{way} {int(row[way])}" for way in ("tp", "pp", "dp", "ep", "dcp", "cp") if way in row and int(row[way]) > 1]
+    ways = [f"{way} {int(row[way])}" for way in WAYS if way in row and int(row[way]) > 1]
     return " ".join(ways)
 
 
@@ -108,11 +109,10 @@ def show_frontier(found: pd.DataFrame, x: str, y: str, out: Console) -> None:
 
 
 _NAMES = (
-    "model", "hardware", "gpus", "precision", "kv_format", "engine", "engine_version", "tp", "pp", "dp", "ep", "dcp", "cp", "input_tokens",
-    "output_tokens", "batch",
+    "model", "hardware", "gpus", "precision", "kv_format", "engine", "engine_version", *WAYS, "input_tokens", "output_tokens", "batch",
 )  # fmt: skip
 _TEXT = ("model", "hardware", "precision", "kv_format", "engine", "engine_version")
-_SHORT = {**{way: way for way in ("tp", "pp", "dp", "ep", "dcp", "cp")}, "sustained_tokens_per_s_per_gpu": "tok/s/device"}
+_SHORT = {**{way: way for way in WAYS}, "sustained_tokens_per_s_per_gpu": "tok/s/device"}
 
 
 def label(name: str) -> str:

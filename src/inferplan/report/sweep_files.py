@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 ENDINGS = ("csv", "parquet", "xlsx")
 MANIFEST = "_manifest.json"
-XLSX_ROWS = 1_048_575
-READ_BYTES = 8 * 2**30
+XLSX_ROWS = 1_048_575  # 2^20 of a sheet, one of them the header
+READ_BYTES = 8 * 2**30  # of a file that is read whole: more is for tools that stream
 _PIECE = re.compile(r"part-(\d{6,12})\.(csv|parquet)\Z")
-_ROWS = 16_384
+_ROWS = 16_384  # that are text at once while a piece is written
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,20 +174,21 @@ class Pieces:
 def tally_of(folders: Sequence[Pieces]) -> Tally:
     """What stands out of all pieces, in their order."""
     found = Tally()
-    for _, folder in sorted(_places(folders).items()):
-        found.add(folder.tally(_))
+    for number, folder in sorted(_places(folders).items()):
+        found.add(folder.tally(number))
     return found
 
 
 def finished(folders: Sequence[Pieces], target: Target, *, keep: bool) -> Tally:
     """What stands out, once all pieces are one file; their folder goes then, unless it is to be kept or is the target itself."""
     found = tally_of(folders)
-    if target.whole:
-        assemble(folders, target.path)
-        if not keep:
-            shutil.rmtree(target.folder)
-    for folder in folders if not target.whole else ():
-        folder.sweep_out()
+    if not target.whole:
+        for folder in folders:
+            folder.sweep_out()
+        return found
+    assemble(folders, target.path)
+    if not keep:
+        shutil.rmtree(target.folder)
     return found
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferplan.planner.pareto import ASKED, FLAG, frontier, less_is_better
+from inferplan.planner.pareto import ASKED, FLAG, figures, frontier, truth
 from inferplan.report.canvas import DARK, LIGHT, SMALL, canvas, settled, title, unit_axis
 from inferplan.terms import TERMS
 
@@ -67,9 +67,9 @@ def _value(name: str, value: Any) -> str:
 
 
 def _usable(found: pd.DataFrame, x: str, y: str) -> Any:
-    figures = found[[x, y]].to_numpy(dtype=float)
-    keep = np.all(np.isfinite(figures) & (figures > 0), axis=1)
-    return keep & found["fits"].astype(str).str.lower().eq("true").to_numpy() if "fits" in found else keep
+    values = found[[x, y]].to_numpy(dtype=float)
+    keep = np.all(np.isfinite(values) & (values > 0), axis=1)
+    return keep & truth(found["fits"]) if "fits" in found else keep
 
 
 def _cloud(ax: Axes, rows: pd.DataFrame, x: str, y: str) -> None:
@@ -78,8 +78,7 @@ def _cloud(ax: Axes, rows: pd.DataFrame, x: str, y: str) -> None:
 
 
 def _line(ax: Axes, rows: pd.DataFrame, x: str, y: str, name: str, i: int) -> None:
-    sides = [-rows[c].to_numpy(dtype=float) if less_is_better(c) else rows[c].to_numpy(dtype=float) for c in (x, y)]
-    front = rows[frontier(*sides)].sort_values(x)
+    front = rows[frontier(figures(rows, x), figures(rows, y))].sort_values(x)
     every = max(1, len(front) // 12)
     ax.plot(front[x], front[y], marker=MARKS[i], ms=2.4, lw=0.9, markevery=every, label=name, gid=f"line {name}", color=f"C{i}")
 

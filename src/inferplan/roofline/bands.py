@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -13,6 +13,7 @@ from inferplan.ops import Numeric
 from inferplan.specs.base import Record
 from inferplan.specs.quantity import refusal
 
+TimeName = Literal["tpot", "ttft"]
 Known = Literal["measured", "inherited", "waiting"]
 """`measured`: kernels timed on this class of parts and an engine whose runs were fitted; `inherited`: one of both taken from relatives;
 `waiting`: requests wait for cache, so that a small error of the cache becomes a large one of the wait."""
@@ -49,7 +50,10 @@ class Band(Record):
         return low, high
 
 
-def band(table: Mapping[Any, Mapping[str, Mapping[Known, Band]]], quantity: str, engine: str, part: str, known: Known) -> Band | None:
+Table = Mapping[TimeName, Mapping[str, Mapping[Known, Band]]]
+
+
+def band(table: Table, quantity: TimeName, engine: str, part: str, known: Known) -> Band | None:
     """The band of an estimate; None where none is listed. The table goes by quantity (tpot, ttft), engine, and how well it is known.
 
     An entry of the engine on the part (`vllm on h100-sxm5-80gb`) goes before that of the engine, and that before `default`; an engine

@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field
 from inferplan import units
 from inferplan.errors import SpecError, Unsupported, shown
 from inferplan.ops import Numeric
-from inferplan.roofline.bands import Band, Known, band
+from inferplan.roofline.bands import Band, Known, TimeName, band
 from inferplan.roofline.optime import IDEAL, Basis, Kernel, kernel_s
 from inferplan.specs.base import Record, Spec
 from inferplan.specs.catalog import normalise, shipped_file
@@ -195,7 +195,6 @@ class _Found:
     exact: bool
 
 
-Banded = Literal["tpot", "ttft"]
 Sharpness = Annotated[float, Field(ge=1)] | Literal["max"]
 
 
@@ -218,7 +217,7 @@ class Efficiency(Spec):
     links: dict[str, LinkRate] = Field(default_factory=dict)
     copies: dict[str, Copy] = Field(default_factory=dict)
     engines: dict[str, Overhead] = Field(default_factory=dict)
-    bands: dict[Banded, dict[str, dict[Known, Band]]] = Field(default_factory=dict)
+    bands: dict[TimeName, dict[str, dict[Known, Band]]] = Field(default_factory=dict)
     engine_kernels: dict[str, dict[str, dict[str, dict[str, Entry]]]] = Field(default_factory=dict)
 
     @classmethod
@@ -353,7 +352,7 @@ class Efficiency(Spec):
         own = self.overhead(engine, architecture)
         return own.host + layers * own.host_layer
 
-    def band(self, quantity: Banded, engine: str, part: str, known: Known) -> Band | None:
+    def band(self, quantity: TimeName, engine: str, part: str, known: Known) -> Band | None:
         """Where four of five measurements of a time lie about its estimate; None for floors, and where nothing is known."""
         return None if self.is_ideal else band(self.bands, quantity, normalise(engine), part, known)
 

@@ -16,7 +16,7 @@ from inferplan.engine.step import before, step
 from inferplan.errors import DoesNotFit, SpecError, Unsupported
 from inferplan.ops import Numeric
 from inferplan.serving.lengths import Lengths
-from inferplan.specs.engine import SLOTTED as SLOTTED
+from inferplan.specs.engine import SLOTTED
 
 AGES, PROMPTS, CHUNKS = 16, 8, 8  # points that stand for the lengths a batch holds, for the laws of prompts, for the chunks of one
 MOST = 16_384  # requests at once that are looked at one by one

@@ -327,7 +327,7 @@ class Machine(Inbox, ABC):
                 continue
             until[i] = rows
             held = inputs[i] + outputs[i] - 1
-            if plain:
+            if plain:  # as `leave` does it; a call for each request would be felt
                 del due[i]
                 self.n -= 1
                 self.grow -= 1
@@ -413,10 +413,18 @@ class Machine(Inbox, ABC):
         assert self.book.prefixes is not None
         return self.cache.hits(self.book.prefixes[i], (goal - 1) // self.unit)
 
-    def borrow(self, i: int, units: int) -> None:
-        """A request that begins uses so many units that lie in cache."""
+    def revived(self, i: int, units: int) -> int:
+        """Free blocks that it takes to use so many units of a prompt that lie in cache."""
         assert self.cache is not None
         assert self.book.prefixes is not None
+        return self.cache.revived(self.book.prefixes[i][:units])
+
+    def borrow(self, i: int, units: int) -> None:
+        """A request that begins uses so many units that lie in cache; what its first admission finds is booked as cached."""
+        assert self.cache is not None
+        assert self.book.prefixes is not None
+        if self.book.begun[i] < 0:
+            self.book.cached[i] = units * self.unit
         chain = list(self.book.prefixes[i][:units])
         before = self.cache.shared_blocks
         self.cache.hold(chain)

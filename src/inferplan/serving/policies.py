@@ -74,7 +74,6 @@ class Scheduler(Machine):
     def shared_admissions(self, budget: int, free: int, slots: int) -> int:
         """The same where prompts may lie in cache in part."""
         waiting, left, block, per_unit = self.waiting, budget, self.block, self.unit // self.block
-        assert self.book.prefixes is not None
         while waiting and left and slots:
             i = waiting[0]
             goal = self.goal(i)
@@ -83,16 +82,13 @@ class Scheduler(Machine):
             take = min(goal - past, left)
             if past + take < goal and not self.chunked:
                 break
-            assert self.cache is not None
-            revived = self.cache.revived(self.book.prefixes[i][:units])
+            revived = self.revived(i, units)
             spare = self.watermark if self.at_work() else 0
             if -(-((goal if self.whole else past + take) - past) // block) + revived + spare > free:
                 break
             free -= -(-(past + take) // block) - units * per_unit + revived
             waiting.popleft()
             self.borrow(i, units)
-            if self.book.begun[i] < 0:
-                self.book.cached[i] = past
             self.admit(i, goal, take, past)
             left -= take
             slots -= 1
@@ -362,7 +358,7 @@ class Retracting(Scheduler):
             goal = self.goal(i)
             units = self.found(i, goal) if self.cache is not None else 0
             past = units * self.unit
-            revived = self.cache.revived(book.prefixes[i][:units]) if self.cache is not None and book.prefixes is not None else 0
+            revived = self.revived(i, units) if self.cache is not None else 0
             asked = goal - past + revived + min(book.most[i] - book.again.get(i, 0), self.clip)
             take = min(goal - past, left)
             if self.slots == self.at_work() or asked >= room or (past + take < goal and not self.chunked):
@@ -370,17 +366,11 @@ class Retracting(Scheduler):
                 break
             waiting.popleft()
             if self.cache is not None:
-                self.lend(i, units)
+                self.borrow(i, units)
             self.admit(i, goal, take, past)
             room -= asked
             left -= take
         return budget - left
-
-    def lend(self, i: int, units: int) -> None:
-        """Let a request use units in cache."""
-        if self.book.begun[i] < 0:
-            self.book.cached[i] = units * self.unit
-        self.borrow(i, units)
 
     def retract(self) -> None:
         """Those that have made least go to the end of the queue, the longest prompt first, until the rest has headroom; one stays."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +35,7 @@ class Slo:
             if name == "share":
                 share = _share(value, field)
             elif name in NAMES:
-                limits.append((name, _seconds(name, value, field)))
+                limits.append((name, limit_s(name, value, field)))
             else:
                 raise SpecError("must be like 'ttft=500ms,tpot=50ms,share=0.95'; there are ttft, tpot, itl, e2e", field=field, value=text)
         if not limits or len({n for n, _ in limits}) < len(limits):
@@ -50,14 +51,23 @@ class Slo:
     def kept(self, served: Served) -> NDArray[np.bool_]:
         """Which requests keep all limits; what is not served keeps none, and an answer of one token keeps those on gaps."""
         times = {"ttft": served.ttft_s, "tpot": served.tpot_s, "itl": served.itl_max_s, "e2e": served.e2e_s}
-        found = served.done.copy()
-        for name, limit in self.limits:
-            found &= np.nan_to_num(times[name], nan=0.0) <= limit
-        return found
+        return keeping(served.done, times, self.limits)
 
     def met(self, served: Served) -> bool:
         """Whether the share of requests that must keep the limits does."""
         return bool(self.kept(served).mean() >= self.share)
+
+
+def keeping(done: NDArray[np.bool_], times: Mapping[str, NDArray[np.float64]], limits: Iterable[tuple[str, float]]) -> NDArray[np.bool_]:
+    """Which requests are done and keep all limits, each on the time of its name; a time that there is not, NaN, keeps its limit.
+
+    >>> keeping(np.array([True, True, False]), {"tpot": np.array([0.1, np.nan, 0.1])}, [("tpot", 0.2)]).tolist()
+    [True, True, False]
+    """
+    found = done.copy()
+    for name, limit in limits:
+        found &= np.nan_to_num(times[name], nan=0.0) <= limit
+    return found
 
 
 def _share(value: str, field: str) -> float:
@@ -70,7 +80,8 @@ def _share(value: str, field: str) -> float:
     return share
 
 
-def _seconds(name: str, value: str, field: str) -> float:
+def limit_s(name: str, value: str, field: str) -> float:
+    """The seconds of a limit as text, such as 500ms; raises SpecError whose rule names the limit."""
     try:
         found = parse(value, "s")
     except SpecError as e:

@@ -15,10 +15,11 @@ from inferplan.engine.step import before, step
 from inferplan.errors import SpecError
 from inferplan.formula import formula
 from inferplan.ops import Numeric
-from inferplan.serving.batch_times import MOST, SLOTTED, Workload, ages, held_at, no_room, reserved_tokens
+from inferplan.serving.batch_times import MOST, Workload, ages, held_at, no_room, reserved_tokens
 from inferplan.serving.continuous import Continuous, Serving
 from inferplan.serving.lengths import Lengths
 from inferplan.serving.queueing import kingman_wait_s
+from inferplan.specs.engine import SLOTTED
 
 ONE_BY_ONE, FURTHER = 16, 24  # batch sizes asked of the engine: each at first, then evenly spread in the logarithm
 

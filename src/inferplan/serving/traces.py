@@ -206,7 +206,7 @@ def _parquet(path: str, limit: int) -> dict[str, list[Any]]:
     except ImportError:
         raise SpecError("needs pyarrow to be read: pip install 'inferplan[parquet]'", file=path) from None
     except Exception as e:  # what a damaged file raises has no class in common: ArrowInvalid, OSError, KeyError, ...
-        why = (str(e).splitlines() or ["it is none"])[0].rpartition("': ")[2]
+        why = (str(e).splitlines() or ["it is none"])[0].rpartition("': ")[2]  # without the path, which the message names already
         raise SpecError(f"cannot be read as Parquet: {why}", file=path) from None
     return {str(name): frame[name].head(limit).tolist() for name in frame}
 

@@ -92,15 +92,18 @@ def _own_folder(text: str) -> Path:
 
 def folders(kind: str, environ: Mapping[str, str] | None = None) -> list[Path]:
     """The folders of one kind that exist, in the order in which they are searched."""
+    _check_kind(kind)
+    return [folder for root in search_path(environ) if (folder := root / kind).is_dir()]
+
+
+def _check_kind(kind: str) -> None:
     if kind not in KINDS:
         raise SpecError(f"is not one of {', '.join(KINDS)}", field="kind", value=kind)
-    return [folder for root in search_path(environ) if (folder := root / kind).is_dir()]
 
 
 def data_file(kind: str, filename: str, environ: Mapping[str, str] | None = None) -> Path:
     """A table that lies beside the specs of a kind, such as `links.yaml`; the first one on the search path."""
-    if kind not in KINDS:
-        raise SpecError(f"is not one of {', '.join(KINDS)}", field="kind", value=kind)
+    _check_kind(kind)
     return shipped_file(kind, filename, environ)
 
 

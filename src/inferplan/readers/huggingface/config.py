@@ -200,4 +200,3 @@ def dtype(outer: Fields, text: Fields) -> str | None:
                 raise f.refuse(key, f"is not one of {', '.join(DTYPES)}", stated)
             return DTYPES[name]
     return None
-

@@ -1,4 +1,4 @@
-"""A fitted calibration as the YAML that reads back to it, with where it comes from. Knows no fit and no clock."""
+"""A fitted calibration as the YAML that reads back to it, with where it comes from. Knows no clock."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import yaml
 
 from inferplan.calibrate.fit import Calibrated
 from inferplan.roofline.efficiency import Added, Entry, Fitted, Overhead
-from inferplan.units import parse
+from inferplan.units import exact
 
-US = parse("1 us", "s")
 TIMES = (
     "per_step", "per_layer", "per_sequence", "per_expert_layer", "per_recurrent_layer", "host", "host_layer", "per_prompt_layer",
     "per_input_token",
@@ -82,7 +81,7 @@ def _overhead(own: Added, rows: int) -> dict[str, Any]:
 
 
 def _time(seconds: float) -> str:
-    return f"{seconds / US:.5g} us"
+    return exact(float(f"{seconds:.5g}"), "s")
 
 
 def _share(x: float) -> float:
