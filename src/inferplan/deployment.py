@@ -144,6 +144,10 @@ class Estimate:
         """Tokens that the engine takes into one step of prefill; 0 for no limit."""
         return float(np.asarray(self.capacity.launch.max_num_batched_tokens))
 
+    def front_end_s(self, input_tokens: Numeric) -> Numeric:
+        """Seconds that host and front end take for a prompt of so many tokens, cached ones included, beside the engine's steps."""
+        return self.setting.efficiency.front_end_s(self.setting.engine, len(self.model.order), input_tokens)
+
     @property
     def tpot_s(self) -> float:
         """Mean gap between output tokens, over the contexts that the output runs through."""

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from inferplan.calibrate.loads import Batch, Loop
 from inferplan.deployment import Estimate
 from inferplan.errors import DoesNotFit, Unsupported
-from inferplan.ops import Numeric
 from inferplan.serving.arrivals import Gamma
 from inferplan.serving.batch_times import Workload
 from inferplan.serving.continuous import Continuous, continuous
@@ -141,7 +140,7 @@ def run_times(served: Served, e: Estimate, steady: Callable[[], Continuous], fro
     if served.partial:
         raise KeyboardInterrupt
     asked, tpot = served.requests, served.tpot_s[np.isfinite(served.tpot_s)]
-    front = front_end_s(asked, np.broadcast_to(_alone_s(e, asked.input_tokens), len(asked)), front_ends)
+    front = front_end_s(asked, np.broadcast_to(e.front_end_s(asked.input_tokens), len(asked)), front_ends)
     span = float(served.finish_s.max() - asked.arrival_s.min())
     gaps = int(np.maximum(asked.output_tokens - 1, 0).sum())
     values = {
@@ -213,7 +212,7 @@ def loop_times(e: Estimate, load: Loop, block: int | None, tables: StepTables) -
     if load.clients is None and load.requests is None:
         if load.cv != 1:
             raise Unsupported("the steady state is that of Poisson arrivals: with another arrival_cv the row must name requests")
-        return SteadyTimes(steady(), workload.input.mean + workload.output.mean, float(_alone_s(e, workload.input.mean)))
+        return SteadyTimes(steady(), workload.input.mean + workload.output.mean, float(e.front_end_s(workload.input.mean)))
     schedule = Schedule.of(e.capacity).but(block=block)
     stages = int(np.max(e.setting.parallel.pp))
     if stages > 1:
@@ -238,11 +237,6 @@ def _staged(
     found = run_times(served, e, steady)
     at_once = min(stages, load.clients or stages)
     return replace(found, values={name: value * (at_once if name in RATES else 1) for name, value in found.values.items()})
-
-
-def _alone_s(e: Estimate, input_tokens: Numeric) -> Numeric:
-    """What a prompt takes in front of the steps when it comes alone."""
-    return e.setting.efficiency.front_end_s(e.setting.engine, len(e.model.order), input_tokens)
 
 
 def _closed(e: Estimate, load: Loop, schedule: Schedule, tables: StepTables) -> Served:

@@ -19,8 +19,8 @@ from inferplan.planner.pools import PoolBench, Pools
 from inferplan.planner.proof import Bench, Tried
 from inferplan.planner.replica import Replica, started
 from inferplan.planner.rows import choice_rows
-from inferplan.planner.screening import NO_ROOM, UNKNOWN
-from inferplan.planner.search import TOO_MANY, UNPRICED, Fallen, Market, Option, Search, search
+from inferplan.planner.screening import NO_ROOM
+from inferplan.planner.search import TOO_MANY, Fallen, Market, Option, Search, search
 from inferplan.planner.targets import Target, Targets
 from inferplan.planner.whatif import Swing, measure_first, swings
 from inferplan.serving.batch_times import Workload
@@ -275,7 +275,7 @@ def _answer(found: Search, proven: list[Proven]) -> Plan:
         found.goal, found.demand, found.work, found.targets, choices, tuple(found.reasons()),
         tuple(thresholds_per_s(best.rate_per_s, q, best.fleet.at_peak)), tuple(moved),
         measure_first(moved, best.fleet.usd_per_h, best.fleet.gpus), _scaled(found.goal, found.demand, best.rate_per_s),
-        len(found.every) + sum(f[0] in (UNKNOWN, UNPRICED) for f in found.fallen), found.looked,
+        len(found.every) + found.unscreened, found.looked,
     )  # fmt: skip
 
 

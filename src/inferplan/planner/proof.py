@@ -151,7 +151,7 @@ class Bench:
         if served.partial:
             raise KeyboardInterrupt
         e = self.replica.estimate
-        each = e.setting.efficiency.front_end_s(e.setting.engine, len(e.model.order), served.requests.input_tokens.astype(float))
+        each = e.front_end_s(served.requests.input_tokens.astype(float))
         front = np.broadcast_to(np.asarray(each, dtype=float), (len(served.requests),))
         values = self.targets.values(served, kept, front)
         return values, float(_shares(self.targets).values(served, kept, front)[0]) if self.targets.limits else 1.0

@@ -152,14 +152,14 @@ def started(candidate: Candidate, work: Workload, utilization: float | None = No
 
 def replica(candidate: Candidate, work: Workload, *, utilization: float | None = None) -> Replica:
     """The replica of a candidate for a workload, started for its longest request; raises the errors of what does not run."""
-    kind, e = candidate.kind, started(candidate, work, utilization)
+    e = started(candidate, work, utilization)
     if not bool(e.capacity.fits):
         raise DoesNotFit(e.capacity.reason() or "the cache has no room for one request of the longest length")
     most = slots(e, work, candidate.max_num_seqs)
     if most < 1:
         raise DoesNotFit("the cache has no room for one request of the longest length")
-    front = float(np.asarray(kind.efficiency.front_end_s(kind.engine.name, len(kind.model.order), work.input.mean * (1 - work.hit_rate))))
-    return Replica(candidate, e, work, batch_times(e, work, most), Room(used_slots(e, work), cache_slots(e, work)), front)
+    front_s = float(e.front_end_s(work.input.mean))
+    return Replica(candidate, e, work, batch_times(e, work, most), Room(used_slots(e, work), cache_slots(e, work)), front_s)
 
 
 def drafted(found: Replica, asked: Draft) -> Replica:

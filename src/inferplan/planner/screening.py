@@ -179,7 +179,7 @@ class _Bounds:
     def worst(self) -> list[tuple[Target, float] | None]:
         """For each split the limit that an idle replica exceeds by most, with a bound of its value there."""
         _, gaps = self._gaps_s
-        front = float(self.kind.efficiency.front_end_s(self.kind.engine.name, len(self.kind.model.order), 0.0))
+        front = float(self.kind.efficiency.front_end_s(self.kind.engine.timed_as, len(self.kind.model.order), 0.0))
         found: list[list[tuple[Target, float]]] = [[] for _ in range(self._splits)]
         for target in self.targets.limits:
             for i, value in enumerate(self._idle_s(target, gaps[:, 0], front)):

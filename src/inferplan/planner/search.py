@@ -125,7 +125,11 @@ def _listed(part: Accelerator, wanted: tuple[str, ...], providers: tuple[str, ..
 
 @dataclass(eq=False)
 class Search:
-    """One search under way, and what it has found."""
+    """One search under way, and what it has found.
+
+    unscreened
+        kinds of which no split was looked at.
+    """
 
     goal: Goal
     demand: Demand
@@ -136,6 +140,7 @@ class Search:
     fallen: list[tuple[str, str, str, float]] = field(default_factory=list)
     options: list[Option] = field(default_factory=list)
     plain: list[Option] = field(default_factory=list)
+    unscreened: int = 0
     looked: int = 0
 
     @cached_property
@@ -172,6 +177,7 @@ class Search:
             group, why_not = (UNKNOWN, reason) if kind is None else self._ruled_out(kind)
             if group:
                 self.drop(group, title, why_not)
+                self.unscreened += 1
             elif kind is not None:
                 splits = kind.splits(self.goal)
                 self.every += screened(kind, splits, self.work, self.targets, utilization=self.goal.search.utilization)

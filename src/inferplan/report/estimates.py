@@ -395,7 +395,7 @@ def remarks(e: Estimate) -> list[str]:
         lines.append(f"Times are estimates of the calibration '{e.setting.efficiency.name}'; the floor is what physics allows.")
         lines += [BASES[e.basis]] if e.tpot_band_s else []
     if e.model.generates:
-        lines += front_end(e, e.load.input_tokens - e.load.cached)
+        lines += front_end(e, e.load.input_tokens)
     listed = price(e.hardware)
     if listed:
         lines.append(
@@ -413,7 +413,7 @@ def remarks(e: Estimate) -> list[str]:
 
 def front_end(e: Estimate, input_tokens: float) -> list[str]:
     """What host and front end take for a prompt beside the engine's steps, which times to first token here leave out."""
-    each = float(e.setting.efficiency.front_end_s(e.setting.engine, len(e.model.order), input_tokens))
+    each = float(e.front_end_s(input_tokens))
     return [f"Not in TTFT: about {show(each, 's')} per prompt that host and front end take beside the steps."] if each else []
 
 

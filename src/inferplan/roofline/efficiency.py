@@ -356,13 +356,13 @@ class Efficiency(Spec):
         """Where four of five measurements of a time lie about its estimate; None for floors, and where nothing is known."""
         return None if self.is_ideal else band(self.bands, quantity, normalise(engine), part, known)
 
-    def front_end_s(self, engine: str, layers: int, input_tokens: Numeric, *, architecture: str | None = None) -> Numeric:
+    def front_end_s(self, engine: str, layers: int, input_tokens: Numeric) -> Numeric:
         """Seconds that engine and host take for a prompt beside its kernels, for a model of `layers` layers.
 
         >>> float(Efficiency.ideal().front_end_s("vllm", 32, 1000))
         0.0
         """
-        own = self.overhead(engine, architecture)
+        own = self.overhead(engine)
         return own.per_prompt_layer * layers + own.per_input_token * np.asarray(input_tokens)
 
     def step_overhead_s(

@@ -74,6 +74,6 @@ def simulate_case(
     known = tpot[np.isfinite(tpot)]
     middle = (float(known.mean()), float(np.median(known))) if known.size else (float("nan"), float("nan"))
     rate = float(asked.output_tokens.sum() / served.finish_s.max())
-    each = float(e.setting.efficiency.front_end_s(e.setting.engine, len(e.model.order), float(np.mean(asked.input_tokens))))
+    each = float(e.front_end_s(float(np.mean(asked.input_tokens))))
     wait = float(front_end_wait_s(each, concurrency, len(ttft) / concurrency))
     return CaseTimes(float(ttft.mean()) + wait, float(np.median(ttft)) + each, *middle, rate, served)
