@@ -63,6 +63,6 @@ def complaint(error: ValidationError, file: Any = None) -> SpecError:
     cause = context.get("error")
     if isinstance(cause, SpecError):
         return SpecError(cause.rule, file=file, field=".".join(p for p in (field, cause.field) if p), value=cause.value)
-    rule = str(cause) if cause else _RULES.get(first["type"], first["msg"].replace("\n", " "))
+    rule = str(cause) if cause else _RULES.get(first["type"], first["msg"].replace("\n", " ").replace("Input should", "must"))
     value = None if first["type"] in ("missing", "extra_forbidden") else first.get("input")
     return SpecError(rule, file=file, field=field or None, value=value if not isinstance(value, (dict, list)) else None)
