@@ -14,7 +14,7 @@ demo: $(READY)
 test: lint types unit
 
 lint: $(READY)
-	$(BIN)/ruff check src tests tools examples benchmarks
+	$(BIN)/ruff check src tests tools examples benchmarks validation
 
 types: $(READY)
 	$(BIN)/mypy

@@ -254,6 +254,16 @@ def test_estimate_loads_neither_pandas_nor_matplotlib() -> None:
     assert found.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.parametrize("name", ["a100", "7b"])
+def test_show_loads_no_estimator(name: str) -> None:
+    code = (
+        f"import sys; from inferplan.cli.app import main; main(['show', '{name}']); "
+        "print([m for m in ('inferplan.deployment', 'inferplan.roofline', 'pandas', 'matplotlib') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines()[-1] == "[]"
+
+
 def test_colour_stays_out_of_pipes() -> None:
     found = subprocess.run([sys.executable, "-m", "inferplan.cli.app", "show", "a100"], capture_output=True, text=True, check=True)
     assert "\x1b" not in found.stdout

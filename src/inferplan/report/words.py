@@ -5,9 +5,12 @@ Knows no equation and no layout.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from inferplan.deployment import Estimate
+if TYPE_CHECKING:
+    from inferplan.deployment import Estimate
 
 WAYS = ("tp", "pp", "dp", "ep", "dcp", "cp")
 
