@@ -161,7 +161,7 @@ def activations(c: Capacity, index: int) -> Node:
     with trace() as seen:
         activation_bytes(
             c.model, engine, c.parallel, tokens=launch.max_num_batched_tokens, sequences=launch.max_num_seqs, first=first, last=last,
-            element_bytes=element, packed_experts=packed, hardware=c.hardware,
+            element_bytes=element, packed_experts=packed, chunked=launch.chunked, hardware=c.hardware,
         )  # fmt: skip
     peak = _peak(c, seen.records, kept=engine.choice("moe_workspace") == "kept" and not packed)
     terms = [peak, *_beside(c, first, last, element)]

@@ -61,10 +61,11 @@ def sampler_peak_bytes(
 
 def activation_bytes(
     model: Model, engine: Engine, parallel: Parallel = ONE, *, tokens: Numeric, sequences: Numeric, first: bool = True, last: bool = True,
-    element_bytes: float = 2.0, packed_experts: bool = False, hardware: Accelerator | None = None,
+    element_bytes: float = 2.0, packed_experts: bool = False, chunked: Numeric = False, hardware: Accelerator | None = None,
 ) -> Numeric:  # fmt: skip
     """The activation peak of one rank of one pipeline stage for `tokens` per step and at most `sequences` sequences.
 
+    `chunked` says that a longest request takes several steps.
     `first` and `last` say whether the stage has the towers and the sampler; a stage between others keeps what it passes on.
     Kernels for `packed_experts` (mxfp4) keep no buffers beside the sampler's.
     Engines that profile nothing (a static fraction, cells) have none here.
@@ -74,14 +75,26 @@ def activation_bytes(
     sampler: Numeric = 0.0
     if last:
         logit = engine.number_or("logit_bytes", 4.0, hardware) + (element_bytes - 2)
+        rows = sampled_rows(engine, tokens=tokens, sequences=sequences, chunked=chunked)
         sampler = sampler_peak_bytes(
-            np.minimum(sequences, tokens), model.head_vocab or model.vocab, logit, tokens, model.hidden, element_bytes,
+            rows, model.head_vocab or model.vocab, logit, tokens, model.hidden, element_bytes,
             engine.number_or("hidden_copies_beside_logits", 1.0, hardware), engine.number_or("beside_logits_bytes", 0.0, hardware),
         )  # fmt: skip
     peak = np.maximum(layer, sampler) + experts if kept else np.maximum(np.maximum(layer, experts), sampler)
     passed = 0.0 if first and last else 2 * element_bytes * tokens * model.hidden
     images = image_bytes(model, engine, tokens=tokens, sequences=sequences) if first else 0.0
     return peak + passed + images + state_transient_bytes(model, engine, tokens=tokens, sequences=sequences)
+
+
+def sampled_rows(engine: Engine, *, tokens: Numeric, sequences: Numeric, chunked: Numeric) -> Numeric:
+    """Sequences whose logits are profiled: all that are allowed, none where an engine's profile of chunks chooses no token.
+
+    >>> old = Engine.find("vllm", "0.6.4")
+    >>> int(sampled_rows(old, tokens=29000, sequences=256, chunked=False)), int(sampled_rows(old, tokens=512, sequences=256, chunked=True))
+    (256, 0)
+    """
+    rows = np.minimum(sequences, tokens)
+    return np.where(chunked, 0, rows) if engine.choice("chunked_profile") == "unsampled" else rows
 
 
 def element_bytes_of(precision: Precision) -> float:

@@ -51,6 +51,11 @@ class Launch:
     eager: bool = False
     flash_attention: bool = True
 
+    @property
+    def chunked(self) -> Numeric:
+        """Whether the longest request takes several steps."""
+        return np.asarray(self.max_num_batched_tokens) < self.max_model_len
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
@@ -368,7 +373,7 @@ def _peak(
         return 0.0
     return activation_bytes(
         model, engine, parallel, tokens=launch.max_num_batched_tokens, sequences=launch.max_num_seqs, first=first, last=last,
-        element_bytes=element_bytes_of(precision), packed_experts=packs_experts(precision), hardware=hardware,
+        element_bytes=element_bytes_of(precision), packed_experts=packs_experts(precision), chunked=launch.chunked, hardware=hardware,
     )  # fmt: skip
 
 
