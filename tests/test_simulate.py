@@ -36,6 +36,7 @@ def drawn(seed, name):
     law = [float(x) for x in rng.choice([0.0, 0.1, 0.37, 0.01], 5) * [1, 1, 0.01, 0.1, 0.001]]
     engine = {"block": block, "blocks": blocks, "budget": budget, "slots": slots, "chunked": chunked, "whole": bool(rng.random() < 0.5)}
     engine["watermark"] = int(rng.integers(0, 3)) if name.startswith("vllm") else 0
+    engine["interval"] = int(rng.choice([1, 1, 2, 5, 30])) if name == "sglang" else 1
     return (when, prompt, output, most, chains), LinearSteps(law[0] + 0.05, *law[1:]), engine | {"unit": unit}
 
 
@@ -51,6 +52,7 @@ def simulated(name, rows, steps, engine):
         name, kv_tokens=engine["blocks"] * engine["block"], block=engine["block"], max_num_seqs=engine["slots"],
         max_num_batched_tokens=engine["budget"], chunked=engine["chunked"], whole_prompt=engine["whole"],
         watermark=(engine["watermark"] + 0.5) / engine["blocks"], prefix_caching=chains is not None,
+        recv_interval=engine["interval"],
     )  # fmt: skip
     asked = Requests.of(when, prompt, output, max_tokens=most, prefixes=chains, hash_tokens=engine["unit"] or 16)
     return simulate(asked, steps, schedule)
@@ -153,6 +155,14 @@ HAND = {
         [(0, [(A, 4)], 4), (1, [(A, 2), (B, 2)], 8), (2, [(B, 3)], 11), (3, [(A, 1), (B, 1)], 13), (4, [(A, 1), (B, 1)], 15)],
         {A: (2, 5), B: (3, 5)}, {},
     ),
+    "sglang: with a look every three decode steps B is seen after the third, C, there while B has its prompt, at once": (
+        "sglang", {"block": 1, "blocks": 99, "budget": 8, "slots": 9, "interval": 3}, [(0.0, 4, 9), (1.5, 3, 4), (4.5, 2, 2)],
+        [
+            (0, [(A, 4)], 4), (1, [(A, 1)], 5), (2, [(A, 1)], 6), (3, [(A, 1)], 7), (4, [(B, 3)], 10), (5, [(C, 2)], 12),
+            (6, [(A, 1), (B, 1), (C, 1)], 15), (7, [(A, 1), (B, 1)], 14), (8, [(A, 1), (B, 1)], 16), (9, [(A, 1)], 11), (10, [(A, 1)], 12),
+        ],
+        {A: (1, 11), B: (5, 9), C: (6, 7)}, {},
+    ),
     "sglang: who has made least is retracted, and waits until its whole answer finds room": (
         "sglang", {"block": 1, "blocks": 14, "budget": 9, "slots": 9, "ratio": 0.0, "least": 0.0, "decay": 0.0, "headroom": 1},
         [(0.0, 4, 8), (1.5, 2, 6)],
@@ -179,6 +189,7 @@ def test_worked_by_hand(case):
         "ratio": "foreseen",
         "least": "foreseen_least",
         "headroom": "headroom",
+        "interval": "recv_interval",
     }
     schedule = Schedule(
         name, kv_tokens=engine["block"] * engine["blocks"], block=engine["block"], max_num_batched_tokens=engine["budget"],

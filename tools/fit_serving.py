@@ -6,7 +6,7 @@ A run's mean time per output token is that of a decode step at the mean context,
 n / output_tokens of a prompt per step, with n clients or as many as the cache holds. All of it is linear in the constants but for their
 positivity; they are fitted to relative errors, with priors, by damped least squares with soft outliers. What a simulation of the same
 runs leaves of the time to first token is then laid to what engine and host take for a prompt beside its kernels: launching its first pass
-layer by layer, and reading its tokens.
+layer by layer, reading its tokens, and what passes besides, whoever else comes.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from inferplan.engine.step import Setting, Step, decode, prefill, step
 from inferplan.memory.capacity import capacity
 from inferplan.roofline.efficiency import Efficiency, Overhead
 from inferplan.serving.protocol import front_end_wait_s, simulate_case
+from inferplan.serving.schedule import Schedule
 from inferplan.specs.parallel import Parallel
 
 ROOT = Path(__file__).parents[1]
@@ -163,7 +164,7 @@ def written(x: np.ndarray, d: pd.DataFrame, f: np.ndarray, engine: np.ndarray, f
     v = dict(zip((*names_of(), *FRONT), np.exp([*x, *front]), strict=True))
     lines = [
         "# Written by tools/fit_serving.py from validation/serving.csv; do not edit, run it again.",
-        "# launch, per_step and per_prompt_layer are of each engine, the others shared. error: median of TPOT over the engine's rows.",
+        "# launch, per_step, per_prompt_layer and per_prompt are of each engine, the others shared. error: median of TPOT over its rows.",
         "name: serving",
         "engines:",
     ]
@@ -175,9 +176,11 @@ def written(x: np.ndarray, d: pd.DataFrame, f: np.ndarray, engine: np.ndarray, f
     for i, name in enumerate(ENGINES):
         own = engine == i
         error = np.median(np.abs(predict(x, f, engine) / d.tpot_s.to_numpy() - 1)[own])
+        apart = f"per_prompt: {v[f'per_prompt {name}'] * 1e3:.1f} ms, " if name in APART else ""
         lines.append(
             f"  {name}: {{per_step: {v[f'per_step {name}'] * 1e6:.0f} us, launch: {v[f'launch {name}']:.3f}, {shared}, "
-            f"per_prompt_layer: {v[f'per_prompt_layer {name}'] * 1e6:.0f} us, basis: measured, rows: {own.sum()}, error: {error:.3f}}}"
+            f"per_prompt_layer: {v[f'per_prompt_layer {name}'] * 1e6:.0f} us, {apart}"
+            f"basis: measured, rows: {own.sum()}, error: {error:.3f}}}"
         )
     lines.append(f"  default: {{per_step: 500 us, {shared}, basis: inherited, note: what the fitted engines share}}")
     return "\n".join(lines) + "\n"
@@ -196,24 +199,32 @@ def deployed(row: Any, efficiency: Efficiency) -> Estimate:
 def simulated(d: pd.DataFrame, shipped: Efficiency | None = None) -> np.ndarray:
     """Mean seconds to first token and per output token of each run, request by request, with no front end."""
     shipped = shipped or written_now()
-    engines = {n: o.model_copy(update={"per_prompt_layer": 0.0, "per_input_token": 0.0}) for n, o in shipped.engines.items()}
+    engines = {n: o.model_copy(update=dict.fromkeys(PROMPTS, 0.0)) for n, o in shipped.engines.items()}
     shipped, found = shipped.model_copy(update={"engines": engines}), []
     for row in d.itertuples():
         e = deployed(row, shipped)
-        case = simulate_case(e, concurrency=int(row.concurrency), input_tokens=int(row.input_tokens), output_tokens=int(row.output_tokens))
+        looks = None if np.isnan(row.recv_interval) else int(row.recv_interval)
+        case = simulate_case(
+            e, concurrency=int(row.concurrency), input_tokens=int(row.input_tokens), output_tokens=int(row.output_tokens),
+            schedule=Schedule.of(e.capacity).but(recv_interval=looks),
+        )  # fmt: skip
         found.append((case.ttft_mean_s, case.tpot_mean_s))
     return np.array(found)
 
 
-FRONT = ("per_prompt_layer vllm", "per_prompt_layer sglang", "per_prompt_layer tensorrt-llm", "per_input_token")
-FRONT_PRIORS = np.log([3e-4, 3e-4, 3e-4, 5e-6])
+PROMPTS = ("per_prompt_layer", "per_prompt", "per_input_token")
+APART = ENGINES[1:]  # under vLLM a constant fits large models as well as one per layer, and small ones under arrivals far worse
+FRONT = (*(f"per_prompt_layer {engine}" for engine in ENGINES), *(f"per_prompt {engine}" for engine in APART), "per_input_token")
+FRONT_PRIORS = np.log([*[3e-4] * len(ENGINES), *[2e-3] * len(APART), 5e-6])
 
 
 def first_tokens(x: np.ndarray, d: pd.DataFrame, plain: np.ndarray, engine: np.ndarray) -> np.ndarray:
     """Mean seconds to first token with what a prompt takes beside its kernels, the opening burst one after the other."""
     layers = np.array([len(model_of(name).order) for name in d.model])
-    each = np.exp(x[:3])[engine] * layers + np.exp(x[3]) * LENGTHS * d.input_tokens.to_numpy()
-    return plain + np.asarray(front_end_wait_s(each, d.concurrency.to_numpy(), 10))
+    v = np.exp(x)
+    apart = np.array([0.0, *v[3:5]])[engine]
+    each = apart + v[:3][engine] * layers + v[5] * LENGTHS * d.input_tokens.to_numpy()
+    return plain + np.asarray(front_end_wait_s(each, d.concurrency.to_numpy(), 10, apart))
 
 
 def fit_front(d: pd.DataFrame, plain: np.ndarray, engine: np.ndarray) -> np.ndarray:

@@ -149,6 +149,11 @@ class Estimate:
         return self.setting.efficiency.front_end_s(self.setting.engine, len(self.model.order), input_tokens)
 
     @property
+    def apart_s(self) -> float:
+        """The part of it that prompts spend side by side."""
+        return self.setting.efficiency.apart_s(self.setting.engine)
+
+    @property
     def tpot_s(self) -> float:
         """Mean gap between output tokens, over the contexts that the output runs through."""
         return float(np.mean(self.decode.time_s))

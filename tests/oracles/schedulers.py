@@ -131,7 +131,7 @@ class Naive:
 
     def run(self):
         while self.future or self.waiting or self.running:
-            while self.future and self.future[0].arrival <= self.now:
+            while self.looks() and self.future and self.future[0].arrival <= self.now:
                 self.waiting.append(self.future.pop(0))
             if not self.waiting and not self.running:
                 self.now = self.future[0].arrival
@@ -173,6 +173,9 @@ class Naive:
 
     def after(self, batch):
         pass
+
+    def looks(self):
+        return True
 
     def begin(self, r):
         r.goal = r.prompt + r.made
@@ -290,6 +293,15 @@ class RetractingLoop(Naive):
         self.least, self.decay = self.more.get("least", 0.098), self.more.get("decay", 0.602 / 600)
         self.clip, self.headroom = self.more.get("clip", 4096), self.more.get("headroom", 20)
         self.full = None
+        self.counter = self.interval = self.more.get("interval", 1)
+
+    def looks(self):
+        return self.counter >= self.interval or not self.running
+
+    def after(self, batch):
+        if self.counter >= self.interval:
+            self.counter = 0
+        self.counter += 1000 if any(past < r.goal for r, past, _ in batch) else 1
 
     def decodes(self):
         return [r for r in self.running if not r.prefilling]

@@ -53,7 +53,8 @@ def _named(case: Case, column: str) -> str:
 
 def launch_of(case: Case) -> dict[str, Any]:
     """How a row starts its engine; raises SpecError for numbers outside their range."""
-    counts = {"max_model_len": MAX_TOKENS, "max_num_seqs": MAX_BATCH, "max_num_batched_tokens": MAX_TOKENS, "block_size": 1024}
+    counts = {"max_model_len": MAX_TOKENS, "max_num_seqs": MAX_BATCH, "max_num_batched_tokens": MAX_TOKENS, "block_size": 1024,
+              "recv_interval": 10**6}  # fmt: skip
     whole = {name: case.count(name, 1, most) for name, most in counts.items()}
     return {**whole, "total_gib": case.number("total_gib", 1e-3, 1e6), "utilization": case.number("utilization", 1e-6, 1)}
 
@@ -77,6 +78,7 @@ class Deployment:
     max_num_seqs: int | None
     max_num_batched_tokens: int | None
     block_size: int | None
+    recv_interval: int | None
     gpu_layers: int | None
     host: str | None
 
@@ -89,6 +91,11 @@ class Deployment:
             kv=case.text("kv"), engine=_named(case, "engine"), version=case.text("engine_version"), parallel=split_of(case.row),
             network=case.text("network"), host=case.text("host"), gpu_layers=case.count("gpu_layers", 0, 10**6), **launch_of(case),
         )  # fmt: skip
+
+    @property
+    def scheduler_settings(self) -> dict[str, int | None]:
+        """What the row says of the scheduler alone."""
+        return {"block": self.block_size, "recv_interval": self.recv_interval}
 
     def estimator(self, case: Case, efficiency: Efficiency) -> Callable[..., Estimate]:
         """An estimate of any load on this deployment, of which `case` is a row."""

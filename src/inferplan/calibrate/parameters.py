@@ -19,7 +19,7 @@ Kind = Literal["bandwidth", "compute", "engine"]
 PART_SPREADS = {"bandwidth": 0.25, "compute": 0.35}
 ENGINE_SPREADS = {
     "launch": 0.5, "per_step": 0.7, "per_sequence": 0.7, "collectives": 0.3, "per_expert_layer": 1.0, "per_recurrent_layer": 1.0,
-    "per_prompt_layer": 1.0, "per_input_token": 1.0,
+    "per_prompt_layer": 1.0, "per_input_token": 1.0, "per_prompt": 1.0,
 }  # fmt: skip
 """How far a factor may lie from 1 before the rows have spoken: the standard deviation of its logarithm."""
 

@@ -127,7 +127,7 @@ class Predictor:
         def tables(schedule: Schedule, longest: int) -> TableSteps:
             return self._steps(deployment, e, schedule, longest)
 
-        return loop_times(e, load, deployment.block_size, tables), Banded.of(e, load)
+        return loop_times(e, load, deployment.scheduler_settings, tables), Banded.of(e, load)
 
     def _pool_times(self, case: Case, deployment: Deployment, load: Loop | Batch, pools: Pools) -> Times:
         if isinstance(load, Batch):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Protocol
@@ -122,8 +122,8 @@ def no_steady_state() -> Continuous:
     raise Unsupported("percentiles of single gaps are those of a steady state, which is not predicted of separate pools")
 
 
-def front_end_s(asked: Requests, each_s: NDArray[np.float64], front_ends: int = 1) -> NDArray[np.float64]:
-    """Seconds that prompts take in front of the engine's steps, `each_s` per prompt alone.
+def front_end_s(asked: Requests, each_s: NDArray[np.float64], front_ends: int = 1, apart_s: float = 0.0) -> NDArray[np.float64]:
+    """Seconds that prompts take in front of the engine's steps, `each_s` per prompt alone, `apart_s` of it side by side.
 
     In a closed loop clients that start together wait for each other once, and later prompts come alone (as `front_end_wait_s` has it in
     the mean); arrivals of an open loop come alone. Ranks that read prompts apart have a front end each.
@@ -131,7 +131,7 @@ def front_end_s(asked: Requests, each_s: NDArray[np.float64], front_ends: int = 
     >>> front_end_s(Requests.of([0.0, 0.0, 5.0], 8, 8), np.full(3, 0.5)).tolist()
     [0.5, 0.5, 0.5]
     """
-    waited = np.maximum(np.cumsum(each_s) / front_ends, each_s)
+    waited = np.maximum(apart_s + np.cumsum(each_s - apart_s) / front_ends, each_s)
     return np.where(np.arange(each_s.size) < (asked.clients or 0), waited, each_s)
 
 
@@ -140,7 +140,7 @@ def run_times(served: Served, e: Estimate, steady: Callable[[], Continuous], fro
     if served.partial:
         raise KeyboardInterrupt
     asked, tpot = served.requests, served.tpot_s[np.isfinite(served.tpot_s)]
-    front = front_end_s(asked, np.broadcast_to(e.front_end_s(asked.input_tokens), len(asked)), front_ends)
+    front = front_end_s(asked, np.broadcast_to(e.front_end_s(asked.input_tokens), len(asked)), front_ends, e.apart_s)
     span = float(served.finish_s.max() - asked.arrival_s.min())
     gaps = int(np.maximum(asked.output_tokens - 1, 0).sum())
     values = {
@@ -196,8 +196,10 @@ class SteadyTimes:
         return float(getattr(found, "tpot_s" if quantity == "itl_s" else quantity)) + self._front_s(quantity)
 
 
-def loop_times(e: Estimate, load: Loop, block: int | None, tables: StepTables) -> Times:
+def loop_times(e: Estimate, load: Loop, settings: Mapping[str, int | None], tables: StepTables) -> Times:
     """Times of requests that come and go: simulated, or in steady state for arrivals whose number is not told.
+
+    `settings` are those of the scheduler that differ from the engine's own; the steady state knows none of them.
 
     Raises DoesNotFit where the engine does not start or the cache cannot hold a request.
     """
@@ -213,7 +215,7 @@ def loop_times(e: Estimate, load: Loop, block: int | None, tables: StepTables) -
         if load.cv != 1:
             raise Unsupported("the steady state is that of Poisson arrivals: with another arrival_cv the row must name requests")
         return SteadyTimes(steady(), workload.input.mean + workload.output.mean, float(e.front_end_s(workload.input.mean)))
-    schedule = Schedule.of(e.capacity).but(block=block)
+    schedule = Schedule.of(e.capacity).but(**settings)
     stages = int(np.max(e.setting.parallel.pp))
     if stages > 1:
         return _staged(e, load, schedule, tables, stages, steady)

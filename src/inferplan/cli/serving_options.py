@@ -51,6 +51,9 @@ StepText = Annotated[
 ]
 KvTokens = Annotated[int | None, typer.Option("--kv-tokens", help="Tokens of cache; unsaid: what the engine leaves.")]
 BlockSize = Annotated[int | None, typer.Option("--block-size", help="Tokens of a block of cache; unsaid: the engine's.")]
+RecvInterval = Annotated[
+    int | None, typer.Option("--recv-interval", help="Decode steps between two looks for new requests: SGLang's --scheduler-recv-interval.")
+]
 Chunked = Annotated[bool | None, typer.Option("--chunked-prefill/--no-chunked-prefill", help="Divide prompts over steps.")]
 Caching = Annotated[bool, typer.Option("--prefix-caching/--no-prefix-caching", help="Find blocks of prompts again by hash.")]
 Watermark = Annotated[float | None, typer.Option("--watermark", help="Share of the cache that an admission leaves free.")]
@@ -87,6 +90,7 @@ class Traffic:
     steps: StepText = "table"
     kv_tokens: KvTokens = None
     block_size: BlockSize = None
+    recv_interval: RecvInterval = None
     chunked_prefill: Chunked = None
     prefix_caching: Caching = False
     watermark: Watermark = None
@@ -179,8 +183,8 @@ class Traffic:
         from inferplan.serving.schedule import Schedule
 
         return Schedule.of(e.capacity, self.scheduler).but(
-            kv_tokens=self.kv_tokens, block=self.block_size, chunked=self.chunked_prefill, watermark=self.watermark,
-            prefix_caching=self.prefix_caching or None, draft_tokens=self.draft_tokens or None,
+            kv_tokens=self.kv_tokens, block=self.block_size, recv_interval=self.recv_interval, chunked=self.chunked_prefill,
+            watermark=self.watermark, prefix_caching=self.prefix_caching or None, draft_tokens=self.draft_tokens or None,
         )  # fmt: skip
 
     def step_times(self, e: Estimate, schedule: Schedule, found: Requests) -> Steps:

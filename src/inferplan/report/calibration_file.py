@@ -13,7 +13,7 @@ from inferplan.units import exact
 
 TIMES = (
     "per_step", "per_layer", "per_sequence", "per_expert_layer", "per_recurrent_layer", "host", "host_layer", "per_prompt_layer",
-    "per_input_token",
+    "per_input_token", "per_prompt",
 )  # fmt: skip
 
 

@@ -128,7 +128,9 @@ class Added(Record):
         what the host does beside the devices, per pass and per layer: prepare the next pass, and launch kernels that no graph holds.
         Devices wait where they are quicker.
     per_prompt_layer, per_input_token
-        what a prompt takes beside its kernels: the host launches its first pass layer by layer, and reads its tokens.
+        what a prompt takes beside its kernels: the host launches its first pass layer by layer, and reads its tokens, one after another.
+    per_prompt
+        what passes besides before its first token is out, whoever else comes: processes that hand a request and its answer on.
     """
 
     per_step: Time = 0.0
@@ -142,6 +144,7 @@ class Added(Record):
     collectives: Annotated[float, Field(ge=1, le=10)] = 1.0
     per_prompt_layer: Time = 0.0
     per_input_token: Time = 0.0
+    per_prompt: Time = 0.0
     basis: Stated = "assumed"
     rows: int | None = None
     error: float | None = None
@@ -357,13 +360,21 @@ class Efficiency(Spec):
         return None if self.is_ideal else band(self.bands, quantity, normalise(engine), part, known)
 
     def front_end_s(self, engine: str, layers: int, input_tokens: Numeric) -> Numeric:
-        """Seconds that engine and host take for a prompt beside its kernels, for a model of `layers` layers.
+        """Seconds that engine and host take for a prompt beside its kernels, for a model of `layers` layers: its own turn and `apart_s`.
 
         >>> float(Efficiency.ideal().front_end_s("vllm", 32, 1000))
         0.0
         """
         own = self.overhead(engine)
-        return own.per_prompt_layer * layers + own.per_input_token * np.asarray(input_tokens)
+        return self.apart_s(engine) + own.per_prompt_layer * layers + own.per_input_token * np.asarray(input_tokens)
+
+    def apart_s(self, engine: str) -> float:
+        """The part of it that prompts spend side by side, not one after another.
+
+        >>> Efficiency.ideal().apart_s("vllm")
+        0.0
+        """
+        return self.overhead(engine).per_prompt
 
     def step_overhead_s(
         self, engine: str, layers: int, sequences: Numeric, *, expert_layers: Numeric = 0, recurrent_layers: Numeric = 0,

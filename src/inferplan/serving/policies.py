@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from inferplan.serving.inbox import NEVER
 from inferplan.serving.machine import NONE, Machine
 from inferplan.serving.steps import ENDLESS
 
@@ -311,14 +312,40 @@ class Retracting(Scheduler):
         declared tokens of a request that count at most.
     headroom
         decode steps that must find room after a retraction.
+    interval, polled_at
+        decode steps between two looks at the inbox, and the step of the last one; after prompts, and while nothing runs, it looks at once.
     """
 
-    __slots__ = ("clip", "decay", "full_at", "headroom", "least", "ratio", "ratio_at")
+    __slots__ = ("clip", "decay", "full_at", "headroom", "interval", "least", "polled_at", "ratio", "ratio_at")
 
-    def __init__(self, *args: Any, ratio: float, least: float, decay: float, clip: int, headroom: int, **named: Any) -> None:
+    def __init__(
+        self, *args: Any, ratio: float, least: float, decay: float, clip: int, headroom: int, interval: int = 1, **named: Any
+    ) -> None:
         super().__init__(*args, mixes=False, **named)
         self.ratio, self.least, self.decay, self.clip, self.headroom = ratio, least, decay, clip, headroom
-        self.ratio_at, self.full_at = 0, NONE
+        self.ratio_at, self.full_at, self.interval, self.polled_at = 0, NONE, interval, -interval
+
+    def pull(self) -> None:
+        """As `Inbox` says, when it looks."""
+        if self.k - self.polled_at >= self.interval or not self.n:
+            super().pull()
+
+    def prompt_step(self, tokens: int) -> None:
+        """As `Machine` says."""
+        super().prompt_step(tokens)
+        self.polled_at = self.k - self.interval
+
+    def stretch(self, until: float) -> None:
+        """As `Machine` says; what arrives before the next look does not end it."""
+        if self.interval == 1:
+            super().stretch(until)
+            return
+        if self.k - self.polled_at >= self.interval:
+            self.polled_at = self.k
+        self.limit = min(self.limit, self.interval - (self.k - self.polled_at))
+        arrives, self.next_at = self.next_at, NEVER
+        super().stretch(until)
+        self.next_at = min(arrives, self.next_at)
 
     def select(self) -> int:
         """As `Machine` says."""

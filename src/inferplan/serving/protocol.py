@@ -37,17 +37,19 @@ def case_steps(e: Estimate, schedule: Schedule, longest: int) -> TableSteps:
 
 
 @formula(
-    "each_s * ((clients + 1) / (2 * prompts_per_client) + 1 - 1 / prompts_per_client)",
+    "apart_s + (each_s - apart_s) * ((clients + 1) / (2 * prompts_per_client) + 1 - 1 / prompts_per_client)",
     unit="s",
     ref="one server, deterministic service: clients that start together wait for each other once, later prompts come alone",
 )
-def front_end_wait_s(each_s: Numeric, clients: Numeric, prompts_per_client: Numeric) -> Numeric:
-    """Mean seconds that prompts of a closed loop spend in a front end which takes them one after the other, `each_s` per prompt.
+def front_end_wait_s(each_s: Numeric, clients: Numeric, prompts_per_client: Numeric, apart_s: Numeric = 0.0) -> Numeric:
+    """Mean seconds that prompts of a closed loop spend in a front end, `each_s` per prompt alone.
 
-    >>> round(front_end_wait_s(0.02, 64, 10), 3)
-    0.083
+    It takes them one after the other, but for `apart_s` of it, which they spend side by side.
+
+    >>> round(front_end_wait_s(0.02, 64, 10), 3), round(front_end_wait_s(0.12, 64, 10, 0.1), 3)
+    (0.083, 0.183)
     """
-    return each_s * ((clients + 1) / (2 * prompts_per_client) + 1 - 1 / prompts_per_client)
+    return apart_s + (each_s - apart_s) * ((clients + 1) / (2 * prompts_per_client) + 1 - 1 / prompts_per_client)
 
 
 def simulate_case(
@@ -75,5 +77,5 @@ def simulate_case(
     middle = (float(known.mean()), float(np.median(known))) if known.size else (float("nan"), float("nan"))
     rate = float(asked.output_tokens.sum() / served.finish_s.max())
     each = float(e.front_end_s(float(np.mean(asked.input_tokens))))
-    wait = float(front_end_wait_s(each, concurrency, len(ttft) / concurrency))
+    wait = float(front_end_wait_s(each, concurrency, len(ttft) / concurrency, e.apart_s))
     return CaseTimes(float(ttft.mean()) + wait, float(np.median(ttft)) + each, *middle, rate, served)

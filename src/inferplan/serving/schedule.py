@@ -48,6 +48,8 @@ class Schedule:
     foreseen, foreseen_least, foreseen_steps, clip_tokens, headroom
         of SGLang: share of declared outputs that is foreseen at first and at least, decode steps between the two, declared tokens
         that count at most, and decode steps that must find room after a retraction.
+    recv_interval
+        of SGLang: decode steps between two looks for new requests (`--scheduler-recv-interval`).
     """
 
     scheduler: str = "vllm-v1"
@@ -67,15 +69,21 @@ class Schedule:
     foreseen_steps: int = 600
     clip_tokens: int = 4096
     headroom: int = 20
+    recv_interval: int = 1
 
     def __post_init__(self) -> None:
         if self.scheduler not in SCHEDULERS:
             raise SpecError(f"is no scheduler; there are {', '.join(SCHEDULERS)}", field="scheduler", value=self.scheduler)
-        whole = {"kv_tokens": MAX_TOKENS, "block": 1024, "max_num_seqs": 10**7, "max_num_batched_tokens": 10**9, "clip_tokens": 10**9}
+        whole = {
+            "kv_tokens": MAX_TOKENS, "block": 1024, "max_num_seqs": 10**7, "max_num_batched_tokens": 10**9, "clip_tokens": 10**9,
+            "recv_interval": 10**6,
+        }  # fmt: skip
         for name, most in whole.items():
             value = getattr(self, name)
             if not (1 <= value <= most and value == int(value)):
                 raise SpecError(f"must be a whole number from 1 to {most:,}", field=name, value=value)
+        if self.recv_interval > 1 and self.scheduler != "sglang":
+            raise SpecError("is SGLang's alone", field="recv_interval", value=self.recv_interval)
         if not 0 <= self.watermark < 1:
             raise SpecError("must be a share from 0 to below 1", field="watermark", value=self.watermark)
         if self.prefix_caching and self.scheduler not in CACHING:
@@ -193,7 +201,7 @@ def _alternating(s: Schedule, book: Book, steps: Steps, shape: dict[str, int]) -
 def _retracting(s: Schedule, book: Book, steps: Steps, shape: dict[str, int]) -> Machine:
     return Retracting(
         book, steps, chunked=s.chunked, ratio=s.foreseen, least=s.foreseen_least, clip=s.clip_tokens, headroom=s.headroom,
-        decay=(s.foreseen - s.foreseen_least) / max(s.foreseen_steps, 1), **shape,
+        decay=(s.foreseen - s.foreseen_least) / max(s.foreseen_steps, 1), interval=s.recv_interval, **shape,
     )  # fmt: skip
 
 
