@@ -14,18 +14,11 @@ DOCTEST = re.compile(r"^>>> .*(?:\n(?!\s*$).*)*", re.MULTILINE)
 def as_markdown(text: str) -> str:
     r"""A docstring as Markdown.
 
-    >>> print(as_markdown("A roof.\n\nbase, hop\n    start-up of\n    a round\n\n>>> 1 + 1\n2"))
-    A roof.
-    <BLANKLINE>
-    - `base`, `hop`: start-up of a round
-    <BLANKLINE>
-    ```pycon
-    >>> 1 + 1
-    2
-    ```
+    >>> as_markdown("A roof.\n\nbase, hop\n    start-up of\n    a round\n\n>>> 1 + 1\n2")
+    'A roof.\n\n- `base`, `hop`: start-up of a round\n\n```pycon\n>>> 1 + 1\n2\n```'
     """
     blocks = [f"```pycon\n{block}\n```" if block.startswith(">>>") else TERM.sub(_term, block) for block in _blocks(text)]
-    return "\n\n".join(blocks).replace("::\n", ":\n")
+    return re.sub(r"\n{3,}", "\n\n", "\n\n".join(blocks))
 
 
 def _blocks(text: str) -> list[str]:
