@@ -125,6 +125,10 @@ def test_figures_of_runs_under_arrival_rates_are_those_of_now(monkeypatch: pytes
     assert all(found[key] == value for key, value in shown)
 
 
+def test_no_figure_begins_a_line_where_markdown_would_take_it_for_a_block_of_html() -> None:
+    assert [f"{p.name}: {line}" for p in PAGES for line in p.read_text().splitlines() if line.lstrip().startswith("<!--f:")] == []
+
+
 def test_a_figure_that_nobody_writes_is_an_error() -> None:
     with pytest.raises(ValueError, match="no figure is called"):
         refresh_docs.with_figures("<!--f:nothing.such-->1<!--/f-->", {})
@@ -215,7 +219,7 @@ def test_reference_pages_have_every_command_option_term_and_formula() -> None:
         section = page.split(f"\n## {name}\n")[1].split("\n## ")[0]
         assert all(o in section for p in command.params if p.param_type_name == "option" and not p.hidden for o in p.opts), name
     assert all(f"| `{key}` |" in docs_site.glossary() for key in TERMS)
-    assert "roof_s(memory_time_s, compute_time_s)" in docs_site.equations()
+    assert "roof_s = maximum(memory_time_s, compute_time_s)" in docs_site.equations()
     assert all(f"| {code} |" in docs_site.exit_codes() for code in (0, 1, 2, 130))
     assert all(f".{name}\n" in docs_site.python_reference() for name in importlib.import_module("inferplan").__all__)
 

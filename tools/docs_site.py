@@ -12,6 +12,7 @@ import logging
 import posixpath
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,9 +93,14 @@ def equations() -> str:
             importlib.import_module(".".join(path.relative_to(ROOT / "src").with_suffix("").parts))
     rooms: dict[str, list[Any]] = {}
     for formula in FORMULAS.values():
-        if formula.function.__module__.startswith("inferplan."):
-            rooms.setdefault(formula.function.__module__, []).append(formula)
-    return "".join(["# Equations\n\n", EQUATIONS, *(_room(name, found) for name, found in sorted(rooms.items()))])
+        name = formula.function.__module__.removeprefix("inferplan.")
+        if name != formula.function.__module__:
+            rooms.setdefault(name, []).append(formula)
+    order = sorted(rooms, key=lambda name: (FLOORS.index(name.split(".")[0]), name))
+    return "".join(["# Equations\n\n", EQUATIONS, *(_room(name, rooms[name]) for name in order)])
+
+
+FLOORS = ("ops", "roofline", "memory", "serving", "speculation", "planner")
 
 
 EQUATIONS = """Each is a function that states itself: the text below is the one that `inferplan explain` shows, and a test evaluates it against
@@ -104,11 +110,12 @@ the function on random inputs, scalar and array. How they go together is told in
 
 
 def _room(name: str, found: list[Any]) -> str:
-    parts = [f"\n## {name.removeprefix('inferplan.')}\n"]
+    parts = [f"\n## {name}\n"]
     for f in found:
         said = (inspect.getdoc(f.function) or "").split("\n\n")[0].replace("\n", " ")
-        unit = f"  [{f.unit}]" if f.unit != "1" else ""
-        parts.append(f"\n### {f.name}\n\n{said}\n\n```text\n{f.name}({', '.join(f.arguments)}) ={unit}\n    {f.text}\n```\n\n{f.ref}\n")
+        text = textwrap.fill(f"{f.name} = {f.text}", 88, subsequent_indent="    ", break_long_words=False)
+        source = f" Source: {f.ref}." if f.ref else ""
+        parts.append(f"\n### {f.name}\n\n{said}\n\n```text\n{text}\n```\n\nUnit: {f.unit if f.unit != '1' else 'none'}.{source}\n")
     return "".join(parts)
 
 
@@ -144,7 +151,7 @@ def _command(name: str) -> str:
     options = [p for p in command.params if p.param_type_name == "option" and not p.hidden]
     parts = [f"\n## {name}\n\n{said}\n\n```text\n{usage}\n```\n"]
     if arguments:
-        parts.append("\n" + table(["argument", "meaning"], [[f"`{p.metavar or p.name.upper()}`", _cell(p.help or "")] for p in arguments]))
+        parts.append("\n" + table(["argument", "meaning"], [[f"`{p.metavar or p.name}`", _cell(p.help or "")] for p in arguments]))
     return "".join([*parts, "\n" + table(["option", "meaning"], [_option(p, context) for p in options])])
 
 
