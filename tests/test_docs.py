@@ -49,7 +49,9 @@ def blocks(page: Path, *kinds: str) -> list[str]:
 def commands(page: Path) -> list[str]:
     found = []
     for kind, prompt in PROMPTS.items():
-        found += [(page.read_text().find(line), line) for text in blocks(page, kind) for line in text.splitlines() if line.startswith(prompt)]
+        found += [
+            (page.read_text().find(line), line) for text in blocks(page, kind) for line in text.splitlines() if line.startswith(prompt)
+        ]
     return [line for _, line in sorted(found)]
 
 

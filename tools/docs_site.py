@@ -103,8 +103,8 @@ def equations() -> str:
 FLOORS = ("ops", "roofline", "memory", "serving", "speculation", "planner")
 
 
-EQUATIONS = """Each is a function that states itself: the text below is the one that `inferplan explain` shows, and a test evaluates it against
-the function on random inputs, scalar and array. How they go together is told in [How counts work](../how-counts-work.md) and
+EQUATIONS = """Each is a function that states itself: the text below is the one that `inferplan explain` shows, and a test evaluates it
+against the function on random inputs, scalar and array. How they go together is told in [How counts work](../how-counts-work.md) and
 [How times work](../how-times-work.md). Arguments are in base units: seconds, bytes, FLOP, FLOP/s, B/s.
 """
 
@@ -127,8 +127,8 @@ def commands() -> str:
     return "".join(["# Command line\n\n", CLI, table(["command", "what it answers"], rows), *(_command(name) for name in COMMANDS)])
 
 
-CLI = """`inferplan COMMAND --help` says the same in the terminal, `inferplan --version` the version, `inferplan --install-completion` sets up
-completion. Results go to the standard output, remarks and progress to the standard error. [Exit codes](exit-codes.md).
+CLI = """`inferplan COMMAND --help` says the same in the terminal, `inferplan --version` the version, `inferplan --install-completion`
+sets up completion. Results go to the standard output, remarks and progress to the standard error. [Exit codes](exit-codes.md).
 
 """
 
@@ -232,7 +232,8 @@ PAGES = {
 def foreign(site: Path) -> Iterator[str]:
     """What pages and style sheets of a built site would load from another host: scripts, styles, images, fonts, frames."""
     loads = re.compile(r"<(?:script|img|iframe|source|audio|video|embed)\b[^>]*?\b(?:src|srcset)=\"?((?:https?:)?//[^\"\s>]+)")
-    links = re.compile(r"<link\b(?=[^>]*rel=\"?(?:stylesheet|preload|preconnect|icon|modulepreload|dns-prefetch))[^>]*href=\"?((?:https?:)?//[^\"\s>]+)")
+    kinds = "stylesheet|preload|preconnect|icon|modulepreload|dns-prefetch"
+    links = re.compile(rf"<link\b(?=[^>]*rel=\"?(?:{kinds}))[^>]*href=\"?((?:https?:)?//[^\"\s>]+)")
     styles = re.compile(r"(?:url\(|@import\s+)[\"']?((?:https?:)?//[^\"')\s]+)")
     for path in sorted(site.rglob("*")):
         patterns = {".html": (loads, links, styles), ".css": (styles,)}.get(path.suffix, ())

@@ -42,7 +42,7 @@ def measured(ax: Any, found: list[Outcome]) -> None:
     ax.legend(loc="upper left", title="dashed: 20 % off")
     error = summary(found).median_error or 0.0
     models = len({o.case.row["model"] for o in found})
-    title(ax, f"End to end under vLLM, {len(found)} served runs, {models} models", f"nothing fitted to them: median error {100 * error:.1f} %")
+    title(ax, f"End to end under vLLM, {len(found)} served runs, {models} models", f"nothing fitted: median error {100 * error:.1f} %")
 
 
 def main(target: Path = TARGET) -> None:

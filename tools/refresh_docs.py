@@ -204,7 +204,9 @@ def calibrated() -> dict[str, str]:
 def front_ends() -> dict[str, str]:
     """What host and front end take for a prompt, of calibration/serving.yaml."""
     engines = yaml.safe_load((ROOT / "calibration/serving.yaml").read_text())["engines"]
-    found = {f"front.{name}": f"{float(e['per_prompt_layer'].split()[0]) / 1e3:.2g} ms" for name, e in engines.items() if "per_prompt_layer" in e}
+    found = {
+        f"front.{name}": f"{float(e['per_prompt_layer'].split()[0]) / 1e3:.2g} ms" for name, e in engines.items() if "per_prompt_layer" in e
+    }
     return found | {"front.token": engines["vllm"]["per_input_token"]}
 
 
