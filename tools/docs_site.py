@@ -70,7 +70,9 @@ def relinked(markdown: str, source: str, here: str) -> str:
         site = OUTSIDE.get(path) or (path.removeprefix("docs/") if path.startswith("docs/") else None)
         if site is not None:
             return f"[{text}]({posixpath.relpath(site, posixpath.dirname(here) or '.')}{'#' + anchor if anchor else ''})"
-        return f"{text} (`{path}`)" if (ROOT / path).exists() else match[0]
+        if not (ROOT / path).exists():
+            return match[0]
+        return text if text.strip("`") == path else f"{text} (`{path}`)"
 
     return LINK.sub(turn, markdown)
 
