@@ -184,6 +184,7 @@ def test_both_readmes_say_the_same() -> None:
     assert sorted(shown_figures(READMES[0])) == sorted(shown_figures(READMES[1]))
     assert len(re.findall(r"^## ", english, re.MULTILINE)) == len(re.findall(r"^## ", chinese, re.MULTILINE))
     assert len(re.findall(r"^\|", english, re.MULTILINE)) == len(re.findall(r"^\|", chinese, re.MULTILINE))
+    assert len(re.findall(r"^- ", english, re.MULTILINE)) == len(re.findall(r"^- ", chinese, re.MULTILINE)) >= 6
     assert {link for link in links(READMES[0]) if link != "README.zh-CN.md"} <= set(links(READMES[1]))
     code = [re.sub(r"\s*#.*", "", "\n".join(blocks(page, "python", "console"))) for page in READMES]
     assert code[0] == code[1]

@@ -222,7 +222,7 @@ def catalog() -> dict[str, str]:
     for kind, word in (("hardware", "parts"), ("models", "models")):
         with (ROOT / kind / "INDEX.csv").open(newline="") as file:
             lines = [r for r in csv.DictReader(file) if r["title"]]
-        found |= {f"catalog.{word}": str(len(lines)), f"catalog.{word}.groups": str(len({r["group"] for r in lines}))}
+        found |= {f"catalog.{word}": str(len(lines)), f"catalog.{word}.groups": str(len({r["group"] for r in lines} - {"generic"}))}
     return {k.replace("parts.groups", "makers").replace("models.groups", "families"): v for k, v in found.items()}
 
 
