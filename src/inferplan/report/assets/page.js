@@ -126,8 +126,8 @@
     let low = Infinity, high = -Infinity;
     for (const list of each) for (const v of list) if (v !== null) { low = Math.min(low, v); high = Math.max(high, v); }
     if (low === Infinity) return [0, 1];
-    if (chart[axis].log) return low === high ? [low / 2, high * 2] : [low / (high / low) ** 0.04, high * (high / low) ** 0.04];
-    const from = Math.min(0, low), room = 0.04 * (high - from) || 1;
+    if (chart[axis].log) return low === high ? [low / 2, high * 2] : [low / (high / low) ** 0.06, high * (high / low) ** 0.06];
+    const from = Math.min(0, low), room = (axis === "y" ? 0.08 : 0.04) * (high - from) || 1;
     return [axis === "x" && low > 0.4 * high ? low - 0.04 * (high - low || 1) : from < 0 ? from - room : 0, high + room];
   }
   const charts = [];
@@ -152,6 +152,7 @@
     }
     options() {
       const { chart } = this, wide = this.element.clientWidth;
+      // Heads of axes stand above the chart (y) and below it (x); both name their unit.
       const axis = (name) => ({
         stroke: () => colour("muted"), grid: { stroke: () => colour("grid"), width: 1 }, ticks: { stroke: () => colour("edge"), width: 1, size: 5 },
         font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 18, filter: (u, splits) => splits,
@@ -162,7 +163,7 @@
       });
       const scale = (name) => ({ time: false, auto: true, distr: chart[name].log ? 3 : 1, range: () => this.view[name] });
       return {
-        width: wide, height: wide < 480 ? 270 : 330, legend: { show: false }, padding: [8, 14, 0, 0], scales: { x: scale("x"), y: scale("y") },
+        pxAlign: 0, width: wide, height: wide < 480 ? 270 : 330, legend: { show: false }, padding: [8, 14, 0, 0], scales: { x: scale("x"), y: scale("y") },
         axes: [axis("x"), axis("y")], series: [{}, ...this.lists.map((_, i) => this.series(i))],
         bands: this.bands.map((b) => ({ series: [b.high, b.low], fill: () => colour(chart.series[b.of].colour) + "33" })),
         cursor: { points: { show: false }, x: false, y: false, drag: { x: true, y: true, setScale: false, uni: 12 }, bind: { dblclick: () => () => this.reset() } },
@@ -172,7 +173,7 @@
     series(i) {
       const s = this.chart.series[i];
       if (!s) return { stroke: "transparent", width: 0, spanGaps: true, points: { show: false } };
-      const stroke = () => colour(s.colour), common = { label: s.label, points: { show: false }, spanGaps: true };
+      const stroke = () => colour(s.colour), common = { label: s.label, pxAlign: 0, points: { show: false }, spanGaps: true };
       if (s.look in MARKERS) return { ...common, fill: () => colour(s.colour) + "cc", width: 0, paths: markers(s.look, s.x.length > 400 ? 3 : 4.5) };
       return { ...common, stroke, width: 2, dash: DASHES[s.look], ...(s.look === "step" ? { paths: uPlot.paths.stepped({ align: 1 }) } : {}) };
     }
@@ -194,7 +195,11 @@
         ctx.stroke();
         const left = !across && at > bbox.left + 0.6 * bbox.width;
         ctx.textAlign = left ? "right" : "left";
-        ctx.fillText(mark.label, across ? bbox.left + gap : at + (left ? -gap : gap), across ? at - gap : bbox.top + (3 + n % 3) * 4 * gap);
+        const place = [across ? bbox.left + gap : at + (left ? -gap : gap), across ? at - gap : bbox.top + (3 + n % 3) * 4 * gap];
+        Object.assign(ctx, { strokeStyle: colour("ground"), lineWidth: 4 * devicePixelRatio, lineJoin: "round" });
+        ctx.setLineDash([]);
+        ctx.strokeText(mark.label, ...place);
+        ctx.fillText(mark.label, ...place);
       });
       ctx.restore();
     }

@@ -48,14 +48,14 @@ def sentence(found: list[Estimate]) -> str:
     if not fitting:
         return "None of them fits."
     count = f"{len(fitting):,} of {len(found):,} fit" if len(fitting) < len(found) else f"All {len(found):,} fit"
-    times: list[tuple[str, Callable[[Estimate], float]]] = [("the first token", lambda e: e.ttft_s)]
-    times += [("each token after it", lambda e: e.tpot_s)] if all(e.model.generates for e in fitting) else []
-    told_of = []
-    for what, of in times:
-        best = min(fitting, key=of)
-        told_of.append(f"{title(best, found)} is fastest to {what} with {show(of(best), 's')}")
+    first = min(fitting, key=lambda e: e.ttft_s)
+    told_of = f"{title(first, found)} is fastest to the first token with {show(first.ttft_s, 's')}"
+    if all(e.model.generates for e in fitting):
+        then = min(fitting, key=lambda e: e.tpot_s)
+        told_of += " and" if then is first else f", {title(then, found)}"
+        told_of += f" per token after it with {show(then.tpot_s, 's')}"
     roomy = max(fitting, key=lambda e: e.max_sequences)
-    return f"{count}: {'; '.join(told_of)}; {title(roomy, found)} has room for {requests(roomy.max_sequences)}, the most."
+    return f"{count}: {told_of}; {title(roomy, found)} has room for {requests(roomy.max_sequences)}, the most."
 
 
 def _resolved(found: list[Estimate], asked: list[tuple[str, str]]) -> Titled:

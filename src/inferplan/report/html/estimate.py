@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 NAMES = {
     canvas.BLUE: "blue", canvas.VERMILION: "vermilion", canvas.GREEN: "green", canvas.ORANGE: "orange", canvas.SKY: "sky",
-    canvas.PURPLE: "purple", canvas.YELLOW: "yellow", canvas.BLACK: "black", canvas.DARK: "dark", canvas.GREY: "grey", canvas.LIGHT: "light",
-    canvas.PALE: "pale", canvas.SAND: "sand", "white": "free",
+    canvas.PURPLE: "purple", canvas.YELLOW: "yellow", canvas.BLACK: "black", canvas.DARK: "dark", canvas.GREY: "grey",
+    canvas.LIGHT: "light", canvas.PALE: "pale", canvas.SAND: "sand", "white": "free",
 }  # fmt: skip
 BAND = "80 % of measurements lie in the band"
 ROOF_POINTS = 41  # of a roof, so that it can be pointed at anywhere
@@ -40,14 +40,13 @@ def facts(e: Estimate) -> list[Fact]:
     first = [_timed(e, "ttft", "TTFT" if e.model.generates else "the pass", e.floor_ttft_s)]
     first += [_timed(e, "tpot", "TPOT", e.floor_tpot_s), _timed(e, "e2e", "whole request", None)] if e.model.generates else []
     rates = [Fact("output tokens/s", significant(e.output_tokens_per_s), f"batch {e.load.batch:,}", tree(e, "output_tokens_per_s"))]
-    c = e.capacity
+    room = f"{e.max_sequences:,.0f}" if np.isfinite(e.max_sequences) else "any number"
     per_token = [Fact("KV cache per token", show(e.kv_bytes_per_token, "B"), "", tree(e, "kv_bytes"))] if e.model.generates else []
     held = [
         Fact("weights", show(e.weight_bytes, "B", binary=True), f"{e.counts.total:,} parameters", tree(e, "weights")),
         *per_token,
-        Fact("room for requests", f"{e.max_sequences:,.0f}" if np.isfinite(e.max_sequences) else "any number", c.reason() or f"under {engine(e)}",
-             tree(e, "max_batch")),
-    ]  # fmt: skip
+        Fact("room for requests", room, e.capacity.reason() or f"under {engine(e)}", tree(e, "max_batch")),
+    ]
     return [*first, *(rates if e.model.generates else []), *held, *(_used(e) if e.model.generates else [])]
 
 

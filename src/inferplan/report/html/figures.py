@@ -135,10 +135,11 @@ def bars_html(bars: Bars, drawing: Drawing) -> str:
     drawn = "".join(_bar(bar, i, top, scale, list(_kinds(bars))) for i, bar in enumerate(bars.bars))
     lines = "".join(_limit(m.value, m.label, top, high) for m in bars.limits)
     notes = f'<p class="note">{escape(bars.note)}</p>' if bars.note else ""
-    said = f"Bars: {bars.title}. Their values are in a table below."
+    said = escape(f"Bars: {bars.title}. Their values are in a table below.")
+    drawn = f"{_ticks(scale, top, high)}{drawn}{lines}"
     return (
         f'<figure aria-labelledby="{name}"><h3 id="{name}">{escape(bars.title)}</h3>{_bar_legend(bars)}'
-        f'<div class="bars"><svg height="{high}" role="img" aria-label="{escape(said)}">{_ticks(scale, top, high)}{drawn}{lines}</svg></div>'
+        f'<div class="bars"><svg height="{high}" role="img" aria-label="{said}">{drawn}</svg></div>'
         f"{notes}<details><summary>Values as a table</summary>{_bar_table(bars, scale)}</details></figure>"
     )
 
@@ -169,8 +170,9 @@ def _bar(bar: Bar, place: int, top: float, scale: Scale, order: list[str]) -> st
         wide = 100 * p.value / top
         share = f" ({100 * p.value / total:.1f} %)" if len(bar.parts) > 1 and total else ""
         tip = escape(f"{p.label}: {_value(p.value, scale)}{share}")
-        kinds.append(f'<rect class="part f-{p.colour}" data-bar="{place}" data-part="{order.index(p.label)}" data-share="{wide:.4f}" data-tip="{tip}" x="{at:.4f}%"'
-                     f' width="{wide:.4f}%" y="{y + HEAD}" height="{THICK}"><title>{tip}</title></rect>')  # fmt: skip
+        data = f'data-bar="{place}" data-part="{order.index(p.label)}" data-share="{wide:.4f}" data-tip="{tip}"'
+        box = f'x="{at:.4f}%" width="{wide:.4f}%" y="{y + HEAD}" height="{THICK}"'
+        kinds.append(f'<rect class="part f-{p.colour}" {data} {box}><title>{tip}</title></rect>')
         at += wide
     words = f'<text x="0" y="{y + 11}">{escape(bar.label)} <tspan class="said" dx="6">{escape(bar.text)}</tspan></text>'
     return words + "".join(kinds) + _band(bar, y + HEAD, top, scale) + _floor(bar, y + HEAD, top, scale)
@@ -194,7 +196,7 @@ def _band(bar: Bar, y: float, top: float, scale: Scale) -> str:
 
 def _limit(value: float, label: str, top: float, high: float) -> str:
     at, tip = f"{100 * value / top:.4f}%", escape(label)
-    return f'<line class="limit" data-tip="{tip}" x1="{at}" x2="{at}" y1="{HEAD}" y2="{high - FOOT}"><title>{tip}</title></line>'
+    return f'<line class="limit" data-tip="{tip}" x1="{at}" x2="{at}" y1="{HEAD}" y2="{high - FOOT - 16}"><title>{tip}</title></line>'
 
 
 def _ticks(scale: Scale, top: float, high: float) -> str:

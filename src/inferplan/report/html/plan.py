@@ -6,7 +6,6 @@ import numpy as np
 
 from inferplan.planner.demand import grown_per_s
 from inferplan.planner.plan import Choice, Plan
-from inferplan.planner.trust import trust
 from inferplan.report import opened
 from inferplan.report.html.compare import COLOURS
 from inferplan.report.html.estimate import facts as replica_facts
@@ -47,8 +46,6 @@ def facts(p: Plan) -> list[Fact]:
         half = f" +- {show(late.half_width_s, 's')}" if late.half_width_s else ""
         beside = f"{how}{half}, at the peak; limit {show(late.target.limit_s, 's')}"
         found.append(Fact(late.target.name, show(late.shown_s, "s"), beside))
-    if p.best.replica is not None:
-        found.append(Fact("step times may be off by", trust(p.best.replica.estimate).text, "the band of the estimate"))
     return found
 
 

@@ -70,10 +70,10 @@ def _hash(text: str) -> str:
 
 
 def json_within(value: object) -> str:
-    """JSON that may stand within a script element, whatever its texts hold.
+    r"""JSON that may stand within a script element, whatever its texts hold.
 
     >>> json_within(["</script><!--"])
-    '["\\\\u003c/script\\\\u003e\\\\u003c!--"]'
+    '["\\u003c/script\\u003e\\u003c!--"]'
     """
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
@@ -101,13 +101,13 @@ def _paragraphs(lines: Iterable[str], kind: str = "") -> str:
 
 def _answer(page: Page) -> str:
     first = _paragraphs(page.answer.split("\n"), ' class="answer"')
-    why = "\n".join(_piece(piece) for piece in page.why)
+    why = "\n".join(_piece(piece, 2) for piece in page.why)
     return f'<section id="answer" aria-label="Answer">\n{first}\n{why}\n</section>'
 
 
 def _facts(groups: Sequence[tuple[str, Sequence[Fact]]], pool: Pool) -> str:
     made = "\n".join(_group(title, facts, pool) for title, facts in groups if facts)
-    hint = '<p class="hint">Each opens to its equation, what went into it, and where that comes from.</p>\n'
+    hint = '<p class="hint">Those with an arrow open to their equation, what went into it, and where that comes from.</p>\n'
     return _section("numbers", "Headline numbers", hint + made) if made else ""
 
 
@@ -129,17 +129,19 @@ def _root(node: Node, pool: Pool) -> str:
     pool.add(node)
     head = f'<b>{escape(node.label)}</b> <span class="num">{escape(value_text(node))}</span>'
     if not node.children:
-        return f'<p class="leaf">{head} <span class="source">{escape("= " + node.equation if node.equation else node.source)}</span></p>'
+        return f'<p class="leaf">{head} <span class="source">{_origin(node)}</span></p>'
     inputs = "".join(f"<li>{_branch(child, pool)}</li>" for child in node.children)
     return f'<p class="equation">{head} <code>= {escape(node.equation)}</code></p><ul class="branch">{inputs}</ul>'
+
+
+def _origin(node: Node) -> str:
+    return escape("= " + node.equation if node.equation else node.source)
 
 
 def _branch(node: Node, pool: Pool) -> str:
     head = f'<b>{escape(node.label)}</b> <span class="num">{escape(value_text(node))}</span>'
     if not node.children:
-        return (
-            f'<div class="leaf">{head} <span class="source">{escape("= " + node.equation if node.equation else node.source)}</span></div>'
-        )
+        return f'<div class="leaf">{head} <span class="source">{_origin(node)}</span></div>'
     return f'<details class="node" data-node="{pool.add(node)}"><summary>{head} <code>= {escape(node.equation)}</code></summary></details>'
 
 
@@ -151,8 +153,8 @@ def _figures(figures: Sequence[Chart | Bars], drawing: Drawing) -> str:
     if not figures:
         return ""
     hint = (
-        '<p class="hint">Point at a chart for its values, drag over it to zoom, double-click for the whole; the names above it switch what is'
-        " shown. With the keyboard: arrows go from point to point and line to line, + and - zoom, 0 shows the whole.</p>"
+        '<p class="hint">Point at a chart for its values, drag over it to zoom, double-click for the whole; the names above it switch what'
+        " is shown. With the keyboard: arrows go from point to point and line to line, + and - zoom, 0 shows the whole.</p>"
         "<noscript><p>Charts need scripting, and so do the lower levels of equations; all else on this page does not.</p></noscript>\n"
     )
     made = "\n".join(chart_html(f, drawing) if isinstance(f, Chart) else bars_html(f, drawing) for f in figures)
@@ -163,23 +165,33 @@ def _rest(pieces: Sequence[Titled | str]) -> str:
     return _section("tables", "Tables and remarks", "\n".join(_piece(p) for p in pieces))
 
 
-def _piece(piece: Titled | str) -> str:
+def _piece(piece: Titled | str, level: int = 3) -> str:
     if isinstance(piece, str):
         return f"<p>{escape(piece)}</p>"
-    return grid_html(piece.grid, piece.title)
+    return grid_html(piece.grid, piece.title, level)
 
 
-def grid_html(grid: Grid, title: str = "") -> str:
-    """A table of the screen: of names and values where it has no heads, else one that sorts."""
+def grid_html(grid: Grid, title: str = "", level: int = 3) -> str:
+    """A table of the screen, under a heading of a level: of names and values where it has no heads, else one that sorts."""
     if not any(grid.columns) and len(grid.columns) == 2:
         rows = "".join(f'<tr><th scope="row">{escape(name)}</th><td>{escape(said)}</td></tr>' for name, said in grid.rows)
-        head = f"<h3>{escape(title)}</h3>" if title else ""
-        return f'<div class="block">{head}<table class="asked"><caption class="unseen">{escape(title or "Inputs")}</caption>{rows}</table></div>'
+        head = f"<h{level}>{escape(title)}</h{level}>" if title else ""
+        caption = f'<caption class="unseen">{escape(title or "Inputs")}</caption>'
+        return f'<div class="block">{head}<table class="asked">{caption}<tbody>{rows}</tbody></table></div>'
+    grid = _kept(grid)
     body = "".join(f"<tr>{''.join(_cell(text, i, grid) for i, text in enumerate(row))}</tr>" for row in grid.rows)
     named = escape(title or "Table")
     head = "".join(_heading(text, i, title, grid) for i, text in enumerate(grid.columns))
     table = f'<table><caption class="unseen">{named}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-    return f'<div class="block"><h3>{named}</h3><div class="scroll" tabindex="0" role="region" aria-label="{named}">{table}</div></div>'
+    scroll = f'<div class="scroll" tabindex="0" role="region" aria-label="{named}">{table}</div>'
+    return f'<div class="block"><h{level}>{named}</h{level}>{scroll}</div>'
+
+
+def _kept(grid: Grid) -> Grid:
+    """The same without columns that have neither a head nor a cell."""
+    kept = [i for i, text in enumerate(grid.columns) if text or any(row[i] for row in grid.rows)]
+    right = frozenset(kept.index(i) for i in grid.right if i in kept)
+    return Grid(tuple(grid.columns[i] for i in kept), [[row[i] for i in kept] for row in grid.rows], grid.title, right)
 
 
 def _heading(text: str, place: int, title: str, grid: Grid) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from inferplan.deployment import Estimate
+from inferplan.planner.trust import trust
 from inferplan.report import opened
 from inferplan.report.html.estimate import facts as deployed_facts
 from inferplan.report.html.page import Axis, Chart, Fact, Mark, Page, Series
@@ -29,9 +30,8 @@ def page(e: Estimate, served: Served, found: dict[str, Any], source: str, slo: S
     screen = told(recorded(lambda out: show_served(e, served, found, source, out)), answer)
     groups = [("", facts(served, found))] if found["served"] else []
     groups.append(("The deployment, under one request of mean lengths", deployed_facts(e)))
-    return Page(
-        "simulate", screen.headline, answer, screen.why, groups, screen.asked, figures(served, slo) if found["served"] else [], screen.rest
-    )
+    pictures = figures(e, served, slo) if found["served"] else []
+    return Page("simulate", screen.headline, answer, screen.why, groups, screen.asked, pictures, screen.rest)
 
 
 def facts(served: Served, found: dict[str, Any]) -> list[Fact]:
@@ -54,12 +54,12 @@ def facts(served: Served, found: dict[str, Any]) -> list[Fact]:
     return made
 
 
-def figures(served: Served, slo: Slo | None) -> list[Chart]:
+def figures(e: Estimate, served: Served, slo: Slo | None) -> list[Chart]:
     """Distributions, and where the run was watched the timeline."""
-    return [times(served, slo), arrivals(served), *(timeline(served) if any(s.t_s.size for s in served.series) else [])]
+    return [times(e, served, slo), arrivals(served), *(timeline(served) if any(s.t_s.size for s in served.series) else [])]
 
 
-def times(served: Served, slo: Slo | None) -> Chart:
+def times(e: Estimate, served: Served, slo: Slo | None) -> Chart:
     """The share of requests within a time."""
     series = []
     for name, colour, look in TIMES:
@@ -68,7 +68,8 @@ def times(served: Served, slo: Slo | None) -> Chart:
         if values.size:
             series.append(Series(TERMS[name].label, values, 100 * np.arange(1, values.size + 1) / values.size, colour, look))
     marks = [Mark("x", limit, f"{name.upper()} limit") for name, limit in (slo.limits if slo else ())]
-    return Chart("Times as distributions", Axis("time", "s", log=True), Axis("requests within it", "%"), series, marks)
+    sure = f"Step times may be off by {trust(e).text}."
+    return Chart("Times as distributions", Axis("time", "s", log=True), Axis("requests within it", "%"), series, marks, sure)
 
 
 def arrivals(served: Served) -> Chart:
@@ -93,5 +94,5 @@ def timeline(served: Served) -> list[Chart]:
     over, limit = Axis("time", "s"), served.schedule.kv_tokens * len(served.series)
     both = [Series("running", t, running, "blue", "step"), Series("waiting", t, waiting, "vermilion", "step")]
     room = [Mark("y", float(limit), f"cache of {limit:,} tokens")] if limit < ENDLESS else []
-    return [Chart("Requests over time", over, Axis("requests"), both),
-            Chart("Cache over time", over, Axis("tokens in cache"), [Series("tokens in cache", t, tokens, "green", "step")], room)]  # fmt: skip
+    held = [Series("tokens in cache", t, tokens, "green", "step")]
+    return [Chart("Requests over time", over, Axis("requests"), both), Chart("Cache over time", over, Axis("tokens in cache"), held, room)]

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 MOST = 2000
-RULE = "Of each of {:,} equal stretches of the points the lowest and the highest are drawn"
+RULE = "{:,} points: of each of {:,} equal stretches the lowest and the highest are drawn."
 
 
 def thinned(y: ArrayLike, most: int = MOST) -> NDArray[np.intp]:
@@ -39,4 +39,4 @@ def stretches(most: int = MOST) -> int:
 
 def rule(count: int) -> str:
     """The rule in words, for a series of so many points; '' where all are drawn."""
-    return f"{RULE.format(stretches())} ({count:,} points)." if count > MOST else ""
+    return RULE.format(count, stretches()) if count > MOST else ""
