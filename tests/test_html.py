@@ -269,8 +269,11 @@ def test_every_headline_number_is_what_its_tree_gives() -> None:
     from inferplan.specs.parallel import Parallel
     from inferplan.units import parse
 
-    for name, part, ways, batch in (("7b", "h100", Parallel(), 1), ("llama-3.1-70b", "h100", Parallel(tp=4, dp=2), 8),
-                                    ("deepseek-v3", "h200", Parallel(tp=1, dp=8, ep=8), 16), ("llama-3.1-8b", "a100", Parallel(pp=2), 4)):  # fmt: skip
+    cases = (
+        ("7b", "h100", Parallel(), 1), ("llama-3.1-70b", "h100", Parallel(tp=4, dp=2), 8), ("llama-3.1-8b", "a100", Parallel(pp=2), 4),
+        ("deepseek-v3", "h200", Parallel(tp=1, dp=8, ep=8), 16),
+    )  # fmt: skip
+    for name, part, ways, batch in cases:
         e = estimate(model(name), hardware(part), precision("fp8"), parallel=ways, batch=batch)
         found = facts(e)
         assert len(found) >= 9
@@ -278,7 +281,7 @@ def test_every_headline_number_is_what_its_tree_gives() -> None:
             assert fact.tree is not None
             number, _, unit = fact.value.replace(",", "").partition(" ")
             shown = float(number) / 100 if unit == "%" else parse(fact.value.replace(",", ""), fact.tree.unit) if unit else float(number)
-            assert fact.tree.mean == pytest.approx(shown, rel=6e-3, abs=6e-4), (name, fact.label)
+            assert fact.tree.mean == pytest.approx(shown, rel=6e-3, abs=6e-3 if unit == "%" else 0), (name, fact.label)
 
 
 def test_a_plan_opens_to_its_own_numbers() -> None:
@@ -417,6 +420,15 @@ def opened_page(browser: Any) -> Iterator[Callable[..., Any]]:
     assert troubles == []
 
 
+def until(page: Any, expression: str) -> None:
+    """Wait until an expression is true; the page's policy forbids the browser's own way, which evaluates text."""
+    for _ in range(200):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(25)
+    pytest.fail(f"never true: {expression}")
+
+
 @pytest.mark.browser
 def test_tables_sort_and_trees_open(
     pages: Callable[[str], Path], opened_page: Callable[..., Any], capsys: pytest.CaptureFixture[str]
@@ -447,6 +459,7 @@ def test_tables_sort_and_trees_open(
     depth = 0
     while (closed := fact.locator("details.node:not([open])")).count() and depth < 12:
         closed.last.locator("> summary").press("Enter")
+        until(page, "[...document.querySelectorAll('.node[open]')].every(n => n.children.length > 1)")
         depth += 1
     assert depth > 4
     assert fact.locator(".leaf .source").last.inner_text()
@@ -562,7 +575,7 @@ def test_pages_fit_a_phone_and_paper(pages: Callable[[str], Path], opened_page: 
     page = opened_page(pages(name), width=360)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
-    page.wait_for_function("[...document.querySelectorAll('details.values')].every(d => d.querySelector('table'))")
+    until(page, "[...document.querySelectorAll('details.values')].every(d => d.querySelector('table'))")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert page.locator(".plot canvas").count() == page.locator(".plot").count()
     assert len(page.pdf(format="A4")) > 10_000
