@@ -196,7 +196,7 @@ def _kept(grid: Grid) -> Grid:
 
 def _heading(text: str, place: int, title: str, grid: Grid) -> str:
     kind = ' class="right"' if place in grid.right else ""
-    shown = "" if text == title else text
+    shown = "" if text == title and place not in grid.right else text
     if not shown:
         said = "Name" if place == 0 else "Note"
         return f'<th scope="col"{kind} aria-sort="none"><button type="button"><span class="unseen">{said}</span></button></th>'
