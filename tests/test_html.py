@@ -300,13 +300,19 @@ def test_a_plan_opens_to_its_own_numbers() -> None:
     from inferplan.planner.plan import plan
     from inferplan.report import opened
 
-    goal = {"traffic": {"rate_per_s": 200.0, "peak_per_s": 800.0, "growth_per_month": 0.02, "months": 6.0},
-            "measured": {"rate_per_s": 12.0, "gpus": 2}, "search": {"gpus": ["h100"]}, "safety": {"buffer": 0.2}}  # fmt: skip
-    for more in ({}, {"money": {"prices": {"h100": 2.5}, "node_gpus": 8}}):
-        found = plan({**goal, **more})
+    measured = {
+        "traffic": {"rate_per_s": 200.0, "peak_per_s": 800.0, "growth_per_month": 0.02, "months": 6.0}, "safety": {"buffer": 0.2},
+        "measured": {"rate_per_s": 12.0, "gpus": 2}, "search": {"gpus": ["h100"]},
+    }  # fmt: skip
+    searched = {
+        "model": ["llama-3.1-8b"], "traffic": {"rate_per_s": 20.0, "peak_per_s": 60.0}, "slo": "ttft.p95=500ms,tpot.p95=30ms",
+        "search": {"gpus": ["h100"], "dtype": ["fp8"], "tp": [1]}, "proof": {"finalists": 0},
+    }  # fmt: skip
+    for goal in (measured, {**measured, "money": {"prices": {"h100": 2.5}, "node_gpus": 8}}, searched):
+        found = plan(goal)
         f, b = found.best.fleet, found.best.bill
         assert b is not None
-        pairs = [(opened.replicas, f.replicas), (opened.gpus, f.gpus), (opened.billed_gpus, f.billed_gpus), (opened.usd_per_h, f.usd_per_h),
+        pairs = [(opened.replicas, f.replicas), (opened.at_peak, f.at_peak), (opened.gpus, f.gpus), (opened.billed_gpus, f.billed_gpus), (opened.usd_per_h, f.usd_per_h),
                  (opened.usd_per_month, b.usd_per_month), (opened.usd_per_million_blended_tokens, b.usd_per_million_blended_tokens),
                  (opened.planned_peak, found.demand.planned_peak_per_s)]  # fmt: skip
         for tree, known in pairs:
@@ -329,6 +335,22 @@ def test_runs_and_validations_open_to_their_own_numbers() -> None:
     assert signed is not None
     assert signed.value == pytest.approx(s.signed_median)
     assert opened.error_quantile([Outcome(Case("", "params", 0.0, {}, Path()), 1.0)], "error", 0.5) is None
+
+
+def test_a_run_that_served_nothing_has_a_page() -> None:
+    from dataclasses import replace
+
+    from inferplan.cli.options import Asked
+    from inferplan.cli.serving_options import Traffic, prepared
+    from inferplan.report.html import simulate
+    from inferplan.serving.summary import summary
+
+    ready = prepared(Asked("7b", "a100"), Traffic(rate=2.0, requests=5))
+    whole = ready.run(ready.requests, series=True)
+    none = replace(whole, finish_s=np.full(5, np.nan), partial=True)
+    page = sound(rendered(simulate.page(ready.estimate, none, summary(none), ready.source)))
+    assert "Interrupted before any request was served." in page.text
+    assert page.data["charts"] == []
 
 
 def test_a_screen_is_taken_apart_at_its_sentence() -> None:

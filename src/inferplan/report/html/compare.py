@@ -11,7 +11,7 @@ from inferplan.report.html.estimate import BAND, facts
 from inferplan.report.html.page import Axis, Bar, Bars, Chart, Page, Part, Series, Titled
 from inferplan.report.html.recorded import recorded, told
 from inferplan.report.screen import Grid, table
-from inferplan.report.words import requests
+from inferplan.report.words import engine, requests, resolved
 from inferplan.terms import TERMS
 from inferplan.units import show, significant
 
@@ -49,8 +49,9 @@ def sentence(found: list[Estimate]) -> str:
         return "None of them fits."
     count = f"{len(fitting):,} of {len(found):,} fit" if len(fitting) < len(found) else f"All {len(found):,} fit"
     first = min(fitting, key=lambda e: e.ttft_s)
-    told_of = f"{title(first, found)} is fastest to the first token with {show(first.ttft_s, 's')}"
-    if all(e.model.generates for e in fitting):
+    generating = all(e.model.generates for e in fitting)
+    told_of = f"{title(first, found)} is fastest{' to the first token' if generating else ''} with {show(first.ttft_s, 's')}"
+    if generating:
         then = min(fitting, key=lambda e: e.tpot_s)
         told_of += " and" if then is first else f", {title(then, found)}"
         told_of += f" per token after it with {show(then.tpot_s, 's')}"
@@ -59,8 +60,12 @@ def sentence(found: list[Estimate]) -> str:
 
 
 def _resolved(found: list[Estimate], asked: list[tuple[str, str]]) -> Titled:
-    rows = [(model, e.model.name, gpu, e.hardware.name, e.precision.summary) for (model, gpu), e in zip(asked, found, strict=True)]
-    return Titled("How names were resolved", table(("model as typed", "model", "part as typed", "part", "precision"), rows))
+    """How each name was taken, once."""
+    models = [resolved(model, e.model.name) for (model, _), e in zip(asked, found, strict=True)]
+    parts = [resolved(gpu, e.hardware.name) for (_, gpu), e in zip(asked, found, strict=True)]
+    words = (("model", models), ("gpu", parts), ("precision", [e.precision.summary for e in found]), ("engine", [engine(e) for e in found]),
+             ("times", [f"by calibration '{e.setting.efficiency.name}'" for e in found]))  # fmt: skip
+    return Titled("", table(("", ""), [(name, "; ".join(dict.fromkeys(each))) for name, each in words]))
 
 
 def _bands(found: list[Estimate]) -> Grid:

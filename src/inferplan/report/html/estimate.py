@@ -76,7 +76,7 @@ def tree(e: Estimate, quantity: str) -> Node | None:
 def figures(e: Estimate) -> list[Chart | Bars]:
     """All pictures of an estimate."""
     found: list[Chart | Bars] = [roofline(e)]
-    if e.model.generates:
+    if e.fits and e.model.generates:
         found += batch_charts(e)
     return [*found, breakdown(e), memory(e)]
 

@@ -14,7 +14,7 @@ from inferplan.report.html.page import Axis, Chart, Fact, Page, Series, Titled
 from inferplan.report.html.recorded import recorded, told
 from inferplan.report.parity import NEAR, PANELS
 from inferplan.report.screen import Grid, table
-from inferplan.report.validation import show_validation
+from inferplan.report.validation import percent_of, show_validation
 from inferplan.terms import TERMS
 from inferplan.units import show
 
@@ -35,8 +35,8 @@ def page(found: list[Outcome], by: list[str], column: str, source: str, *, cases
                 asked, figures(found, column), [*tables, *worst])  # fmt: skip
 
 
-def _percent(x: float | None) -> str:
-    return "none" if x is None else f"{100 * x:.3g} %"
+def _percent(x: float | None, *, sign: str = "") -> str:
+    return "none" if x is None else f"{percent_of(x, sign=sign)} %"
 
 
 def _said(s: Summary) -> list[str]:
@@ -54,7 +54,7 @@ def facts(found: list[Outcome], s: Summary) -> list[Fact]:
         Fact("median error", _percent(s.median_error), f"{s.predicted:,} rows", opened.error_quantile(found, "median_error", 0.5)),
         Fact("nine in ten within", _percent(s.p90_error), "", opened.error_quantile(found, "p90_error", 0.9)),
         Fact("worst", _percent(s.worst_error), "", opened.error_quantile(found, "worst_error", 1.0)),
-        Fact("signed median", f"{100 * (s.signed_median or 0):+.3g} %", "above 0: predicted too large",
+        Fact("signed median", _percent(s.signed_median, sign="+"), "above 0: predicted too large",
              opened.error_quantile(found, "signed_median", 0.5, signed=True)),
     ]  # fmt: skip
     if s.covered is not None:
@@ -134,5 +134,5 @@ def _worst(found: list[Outcome], column: str) -> Grid:
         unit = TERMS[o.case.quantity].unit if o.case.quantity in TERMS else ""
         band = [show(v, unit) if v is not None else "" for v in (o.low, o.high)] if o.low != o.high else ["", ""]
         values = show(o.case.value, unit), show(o.predicted or 0.0, unit)
-        cells.append((o.case.name, label(o, column), o.case.quantity, *values, *band, f"{100 * (o.error or 0.0):+.3g} %"))
+        cells.append((o.case.name, label(o, column), o.case.quantity, *values, *band, _percent(o.error, sign="+")))
     return table(("Case", column, "quantity", "known", "predicted", "80 % from", "to", "error"), cells, right=(3, 4, 5, 6, 7))
