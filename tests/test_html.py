@@ -312,7 +312,8 @@ def test_a_plan_opens_to_its_own_numbers() -> None:
         found = plan(goal)
         f, b = found.best.fleet, found.best.bill
         assert b is not None
-        pairs = [(opened.replicas, f.replicas), (opened.at_peak, f.at_peak), (opened.gpus, f.gpus), (opened.billed_gpus, f.billed_gpus), (opened.usd_per_h, f.usd_per_h),
+        pairs = [(opened.replicas, f.replicas), (opened.at_peak, f.at_peak),
+                 (opened.gpus, f.gpus), (opened.billed_gpus, f.billed_gpus), (opened.usd_per_h, f.usd_per_h),
                  (opened.usd_per_month, b.usd_per_month), (opened.usd_per_million_blended_tokens, b.usd_per_million_blended_tokens),
                  (opened.planned_peak, found.demand.planned_peak_per_s)]  # fmt: skip
         for tree, known in pairs:

@@ -152,7 +152,6 @@
     }
     options() {
       const { chart } = this, wide = this.element.clientWidth;
-      // Heads of axes stand above the chart (y) and below it (x); both name their unit.
       const axis = (name) => ({
         stroke: () => colour("muted"), grid: { stroke: () => colour("grid"), width: 1 }, ticks: { stroke: () => colour("edge"), width: 1, size: 5 },
         font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 18, filter: (u, splits) => splits,
@@ -186,7 +185,8 @@
       ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
       this.chart.marks.forEach((mark, n) => {
         const at = u.valToPos(mark.value, mark.axis, true), across = mark.axis === "y", gap = 4 * devicePixelRatio;
-        ctx.strokeStyle = ctx.fillStyle = colour(mark.colour);
+        ctx.strokeStyle = colour(mark.colour);
+        ctx.fillStyle = colour("ink");
         ctx.setLineDash([5 * devicePixelRatio, 4 * devicePixelRatio]);
         ctx.lineWidth = 1.5 * devicePixelRatio;
         ctx.beginPath();
