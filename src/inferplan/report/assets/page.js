@@ -182,6 +182,7 @@
       ctx.beginPath();
       ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
       ctx.clip();
+      ctx.textBaseline = "alphabetic";
       ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
       this.chart.marks.forEach((mark, n) => {
         const at = u.valToPos(mark.value, mark.axis, true), across = mark.axis === "y", gap = 4 * devicePixelRatio;
