@@ -99,10 +99,10 @@ def test_it_shows_itself() -> None:
 def test_the_page_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page, picture = tmp_path / "e.html", tmp_path / "e.svg"
     assert main(["estimate", "-m", "7b", "-g", "h100", "--html", str(page), "--plot", str(picture)]) == 0
-    assert "<title>Llama 2 7B on NVIDIA H100 SXM5 80GB</title>" in page.read_text()
+    assert "<title>Llama 2 7B on one NVIDIA H100 SXM5 80GB</title>" in page.read_text()
     assert picture.read_text().lstrip().startswith("<?xml")
-    assert main(["estimate", "-m", "7b,13b", "-g", "h100", "--html", str(page)]) == 2
-    assert "--html" in capsys.readouterr().err
+    assert main(["estimate", "-m", "7b,13b", "-g", "h100", "--plot", str(picture)]) == 2
+    assert "--plot" in capsys.readouterr().err
 
 
 def test_shown_estimates_are_estimates() -> None:

@@ -39,13 +39,14 @@ def test_wheel_works_in_an_empty_environment(dist: Path, tmp_path: Path) -> None
     subprocess.run([sys.executable, "-m", "venv", str(env)], check=True)
     subprocess.run([str(env / "bin/pip"), "install", "--quiet", str(next(dist.glob("*.whl")))], check=True, capture_output=True)
     run = subprocess.run(
-        [str(env / "bin/inferplan"), "estimate", "--model", "7b", "--gpu", "h100", "--dtype", "fp8"],
+        [str(env / "bin/inferplan"), "estimate", "--model", "7b", "--gpu", "h100", "--dtype", "fp8", "--html", "page.html"],
         cwd=tmp_path,
         check=True,
         capture_output=True,
         text=True,
     )
     assert "Llama 2 7B on one NVIDIA H100 SXM5 80GB" in run.stdout
+    assert "uPlot" in (tmp_path / "page.html").read_text(), "pages need their assets"
     code = "import inferplan, pathlib; from inferplan.specs.catalog import find; print(find('hardware', 'a100'), find('models', '7b'))"
     run = subprocess.run([str(env / "bin/python"), "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True)
     assert run.stdout.count("_data") == 2, "the data comes from the wheel"

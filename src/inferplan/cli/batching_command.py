@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from inferplan.cli import options as o
-from inferplan.cli.output import put_out
+from inferplan.cli.output import Html, check_html, put_out
 from inferplan.cli.serving_options import InputLaw, OutputLaw
 from inferplan.errors import SpecError
 
 if TYPE_CHECKING:
+    from inferplan.report.batching import Compared
+    from inferplan.report.html.page import Page
     from inferplan.serving.batch_times import Workload
 
 app = typer.Typer(add_completion=False)
@@ -33,6 +35,7 @@ def batching(
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON, in base units.")] = False,
     csv: Annotated[str | None, typer.Option("--csv", help="Write a row per load and kind of batching to FILE.")] = None,
     plot: Annotated[str | None, typer.Option("--plot", help="Also draw both into FILE, a PNG, SVG or PDF.")] = None,
+    html: Html = None,
 ) -> int:
     """Static against continuous batching: throughput, latency and waste, in closed form.
 
@@ -49,14 +52,22 @@ def batching(
         raise SpecError("must be 1 or more", field="--static-batch", value=static_batch)
     if plot:
         canvas.ending(plot)
+    check_html(html)
     work, sized = _workload(asked, inputs, outputs, hit_rate)
     found = compared(sized.estimate(), work, max_num_seqs=asked.max_num_seqs, batch=static_batch, **loads)
     put_out(
         as_json=as_json, csv=csv, plot=plot, record=lambda: record(found), rows=lambda: rows(found), columns=COLUMNS,
         picture=lambda: plot_batching(found),
         screen=lambda out: show_batching(found, out, asked_model=asked.model, asked_gpu=asked.gpu),
+        html=html, page=lambda: _page(found, asked),
     )  # fmt: skip
     return 0 if found.continuous.stable.any() else 1
+
+
+def _page(found: Compared, asked: o.Asked) -> Page:
+    from inferplan.report.html.screens import compared as page
+
+    return page(found, asked_model=asked.model, asked_gpu=asked.gpu)
 
 
 def _loads(rate: str | None, concurrency: str | None) -> dict[str, Any]:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from inferplan.cli import options as o
+from inferplan.cli.output import Html, check_html, write_html
 from inferplan.errors import SpecError
+
+if TYPE_CHECKING:
+    from inferplan.deployment import Estimate
+    from inferplan.report.html.page import Page
 
 app = typer.Typer(add_completion=False)
 
@@ -21,21 +26,21 @@ def estimate(
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON, in base units.")] = False,
     csv: Annotated[str | None, typer.Option("--csv", help="Write the record as CSV rows to FILE.")] = None,
     plot: Annotated[str | None, typer.Option("--plot", help="Also draw the roofline into FILE, a PNG, SVG or PDF.")] = None,
-    html: Annotated[str | None, typer.Option("--html", help="Also write the screen into FILE, an HTML page.")] = None,
+    html: Html = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also every operator of a decode step.")] = False,
 ) -> int:
     """Memory and time of a model on a part, beside the physical floor.
 
     --model, --gpu and --dtype take several values with commas: the answer is then a comparison.
     """
+    check_html(html)
     dtypes = [asked.dtype] if "=" in asked.dtype else o.listed(asked.dtype)
     each = [replace(asked, model=m, gpu=g, dtype=d) for m, g, d in product(o.listed(asked.model), o.listed(asked.gpu), dtypes)]
     if len(each) == 1:
         return one(each[0], as_json, csv, plot, html, verbose)
-    for name, value in (("--plot", plot), ("--html", html)):
-        if value:
-            raise SpecError("takes one estimate, not a comparison", field=name, value=value)
-    return several(each, as_json, csv)
+    if plot:
+        raise SpecError("takes one estimate, not a comparison", field="--plot", value=plot)
+    return several(each, as_json, csv, html)
 
 
 def one(asked: o.Asked, as_json: bool, csv: str | None, plot: str | None, html: str | None, verbose: bool) -> int:
@@ -49,10 +54,7 @@ def one(asked: o.Asked, as_json: bool, csv: str | None, plot: str | None, html: 
         from inferplan.report import plots
 
         plots.write_picture(plots.plot_roofline(found), plot)
-    if html:
-        from inferplan.report.notebook import html_page
-
-        files.write_text(html, html_page(found, asked_model=asked.model, asked_gpu=asked.gpu))
+    write_html(html, lambda: _page(found, asked, verbose))
     if csv:
         rows = [flat(record(found))]
         files.write_text(csv, files.csv_text(rows, list(rows[0])))
@@ -63,7 +65,19 @@ def one(asked: o.Asked, as_json: bool, csv: str | None, plot: str | None, html: 
     return 0 if found.fits else 1
 
 
-def several(asked: list[o.Asked], as_json: bool, csv: str | None) -> int:
+def _page(found: Estimate, asked: o.Asked, verbose: bool) -> Page:
+    from inferplan.report.html.estimate import page
+
+    return page(found, asked_model=asked.model, asked_gpu=asked.gpu, verbose=verbose)
+
+
+def _compared(found: list[Estimate], asked: list[o.Asked]) -> Page:
+    from inferplan.report.html.compare import page
+
+    return page(found, [(a.model, a.gpu) for a in asked])
+
+
+def several(asked: list[o.Asked], as_json: bool, csv: str | None, html: str | None) -> int:
     """A comparison; done unless none of them fits."""
     from inferplan.report import files
     from inferplan.report.comparison import show_comparison
@@ -72,6 +86,7 @@ def several(asked: list[o.Asked], as_json: bool, csv: str | None) -> int:
 
     found = [a.estimate() for a in asked]
     records = [record(e) for e in found]
+    write_html(html, lambda: _compared(found, asked))
     if csv:
         rows = [flat(r) for r in records]
         files.write_text(csv, files.csv_text(rows, list(rows[0])))

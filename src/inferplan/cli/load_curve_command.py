@@ -9,11 +9,12 @@ import typer
 from inferplan.cli import serving_options as o
 from inferplan.cli.app import INTERRUPTED
 from inferplan.cli.options import Asked
-from inferplan.cli.output import put_out
+from inferplan.cli.output import Html, check_html, put_out
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from inferplan.report.html.page import Page
     from inferplan.serving.summary import LoadCurve
 
 app = typer.Typer(add_completion=False)
@@ -31,6 +32,7 @@ def load_curve(
     as_json: Annotated[bool, typer.Option("--json", help="Print the curve as JSON, in base units.")] = False,
     csv: Annotated[str | None, typer.Option("--csv", help="Write a row per rate to FILE.")] = None,
     plot: Annotated[str | None, typer.Option("--plot", help="Draw the curve into FILE, a PNG, SVG or PDF.")] = None,
+    html: Html = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on the screen.")] = False,
 ) -> int:
     """Latency against offered load. The same requests come at each rate; with --slo also the largest rate that meets it.
@@ -44,15 +46,22 @@ def load_curve(
 
     if plot:
         canvas.ending(plot)
+    check_html(html)
     ready = o.prepared(asked, traffic)
     with progress(points, quiet=quiet) as told:
         found = curve_of(ready.requests, ready.run, points=points, most=most, slo=ready.slo, progress=told)
     put_out(
         as_json=as_json, csv=csv, plot=plot, record=lambda: curve_record(ready.estimate, found, ready.source),
         rows=lambda: curve_rows(found), columns=CURVE_COLUMNS, picture=lambda: _picture(found),
-        screen=lambda out: show_curve(ready.estimate, found, ready.source, out),
+        screen=lambda out: show_curve(ready.estimate, found, ready.source, out), html=html, page=lambda: _page(ready, found),
     )  # fmt: skip
     return INTERRUPTED if found.partial else 0
+
+
+def _page(ready: o.Prepared, found: LoadCurve) -> Page:
+    from inferplan.report.html.screens import curve
+
+    return curve(ready.estimate, found, ready.source)
 
 
 def _picture(found: LoadCurve) -> Axes:

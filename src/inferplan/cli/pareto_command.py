@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from inferplan.cli.options import listed
+from inferplan.cli.output import Html, check_html, write_html
 from inferplan.cli.sweep_options import Grid, spans
 from inferplan.errors import SpecError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from inferplan.report.html.page import Page
 
 app = typer.Typer(add_completion=False)
 COST = ("e2e_s", "sustained_usd_per_million_tokens")
@@ -31,6 +34,7 @@ def pareto(
     by: Annotated[str | None, typer.Option("--by", help="A frontier for each of these; unsaid: model and lengths; none: one.")] = None,
     out: Annotated[str | None, typer.Option("--out", "-o", help="Write all rows, flagged as pareto, to FILE.csv or .parquet.")] = None,
     plot: Annotated[str | None, typer.Option("--plot", help="Draw rows and frontiers into FILE, a PNG, SVG or PDF.")] = None,
+    html: Html = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print the frontier as JSON, in base units.")] = False,
 ) -> int:
@@ -49,9 +53,10 @@ def pareto(
     first, second = COST if cost else (x or X, y or Y)
     if plot:
         canvas.ending(plot)
+    check_html(html)
     if out and Path(out).suffix.lower() not in (".csv", ".parquet"):
         raise SpecError("must end in .csv or .parquet", field="--out", value=out)
-    for written in (out, plot):
+    for written in (out, plot, html):
         if written and path:
             files.refuse_same(written, path)
     found = flagged(_rows(grid, path, jobs), x=first, y=second, by=_groups(by))
@@ -61,11 +66,18 @@ def pareto(
         from inferplan.report.sweep_plots import plot_frontier
 
         canvas.write_picture(plot_frontier(found, first, second), plot)
+    write_html(html, lambda: _page(found, first, second))
     if as_json:
         typer.echo(files.json_text(frontier_record(found, first, second)))
     else:
         show_frontier(found, first, second, console())
     return 0 if found[FLAG].any() else 1
+
+
+def _page(found: pd.DataFrame, x: str, y: str) -> Page:
+    from inferplan.report.html.screens import frontier
+
+    return frontier(found, x, y)
 
 
 def _groups(by: str | None) -> list[str] | None:

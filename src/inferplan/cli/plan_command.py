@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from inferplan.cli.options import listed
+from inferplan.cli.output import Html, check_html, write_html
 from inferplan.cli.serving_options import LAW
 from inferplan.errors import SpecError
 
@@ -102,6 +103,7 @@ def plan(
     xlsx: Annotated[str | None, typer.Option("--xlsx", help="Write a workbook with live formulas to FILE (needs inferplan[xlsx]).")] = None,
     parquet: Annotated[str | None, typer.Option("--parquet", help="Write a row per choice to FILE (needs inferplan[parquet]).")] = None,
     markdown: Annotated[str | None, typer.Option("--markdown", help="Write the plan as Markdown to FILE.")] = None,
+    html: Html = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on the screen.")] = False,
 ) -> int:
     """The cheapest fleet that carries a traffic within limits: parts, formats, splits, replicas, money, and what it hangs on.
@@ -132,14 +134,22 @@ def plan(
     }  # fmt: skip
     asked = _goal(goal, _words(model), slo, given)
     _check_outputs(xlsx, parquet)
+    check_html(html)
     with progress(quiet=quiet) as told:
         found = planned(asked, progress=told)
     _write(found, csv, bare_csv, xlsx, parquet, markdown)
+    write_html(html, lambda: _page(found))
     if as_json:
         typer.echo(files.json_text(plan_record(found)))
     else:
         show_plan(found, console())
     return 0
+
+
+def _page(found: Any) -> Any:
+    from inferplan.report.html.plan import page
+
+    return page(found)
 
 
 def _goal(path: str | None, model: list[str] | None, slo: str | None, given: dict[str, Any]) -> Any:

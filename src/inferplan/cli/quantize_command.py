@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from inferplan.cli import options as o
-from inferplan.cli.output import put_out
+from inferplan.cli.output import Html, check_html, put_out
 from inferplan.errors import SpecError
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from inferplan.deployment import Estimate
     from inferplan.quantization.answer import Quantized
+    from inferplan.report.html.page import Page
 
 app = typer.Typer(add_completion=False)
 
@@ -33,6 +34,7 @@ def quantize(
     plot: Annotated[
         str | None, typer.Option("--plot", help="Draw memory, latency and capacity by format into FILE, a PNG, SVG or PDF.")
     ] = None,
+    html: Html = None,
 ) -> int:
     """What formats of weights and cache save and cost: bytes, speed, room, money. --gpu takes several, with commas."""
     for name, value in (("--dtype", asked.dtype), ("--kv-dtype", asked.kv_dtype)):
@@ -42,7 +44,8 @@ def quantize(
         from inferplan.report.canvas import ending
 
         ending(plot)
-    return _shown(_found(asked, formats, kv), asked, as_json, csv, plot)
+    check_html(html)
+    return _shown(_found(asked, formats, kv), asked, as_json, csv, plot, html)
 
 
 def _found(asked: o.Asked, formats: str | None, kv: str | None) -> list[Quantized]:
@@ -65,15 +68,23 @@ def _found(asked: o.Asked, formats: str | None, kv: str | None) -> list[Quantize
     return [answer(gpu) for gpu in gpus]
 
 
-def _shown(found: list[Quantized], asked: o.Asked, as_json: bool, csv: str | None, plot: str | None) -> int:
+def _shown(found: list[Quantized], asked: o.Asked, as_json: bool, csv: str | None, plot: str | None, html: str | None
+) -> int:
     from inferplan.report.quantization import ROW, record, rows, show_quantization
 
     put_out(
         as_json=as_json, csv=csv, plot=plot, record=lambda: record(found), rows=lambda: rows(found), columns=ROW,
         picture=lambda: _picture(found),
         screen=lambda out: show_quantization(found, out, asked_model=asked.model, asked_gpus=o.listed(asked.gpu)),
+        html=html, page=lambda: _page(found, asked),
     )  # fmt: skip
     return 0 if any(option.fits for q in found for option in q.options) else 1
+
+
+def _page(found: list[Quantized], asked: o.Asked) -> Page:
+    from inferplan.report.html.screens import formats
+
+    return formats(found, asked_model=asked.model, asked_gpus=o.listed(asked.gpu))
 
 
 def _picture(found: list[Quantized]) -> Axes:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from inferplan.cli import serving_options as o
 from inferplan.cli.app import INTERRUPTED
 from inferplan.cli.options import Asked
+from inferplan.cli.output import Html, check_html, write_html
+
+if TYPE_CHECKING:
+    from inferplan.report.html.page import Page
+    from inferplan.serving.served import Served
 
 app = typer.Typer(add_completion=False)
 
@@ -23,6 +28,7 @@ def simulate(
     parquet: Annotated[str | None, typer.Option("--parquet", help="Write a row per request to FILE as Parquet (needs pyarrow).")] = None,
     series: Annotated[str | None, typer.Option("--series", help="Write batch, cache and queue over time to FILE as CSV.")] = None,
     plot: Annotated[str | None, typer.Option("--plot", help="Draw latencies and the timeline into FILE, a PNG, SVG or PDF.")] = None,
+    html: Html = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on the screen.")] = False,
 ) -> int:
     """Requests through an engine, step by step: queue, time to first token, gaps and end of each.
@@ -36,12 +42,13 @@ def simulate(
 
     if plot:
         canvas.ending(plot)
-    for path in (csv, parquet, series, plot):
+    check_html(html)
+    for path in (csv, parquet, series, plot, html):
         if path and traffic.trace:
             files.refuse_same(path, traffic.trace)
     ready = o.prepared(asked, traffic)
     with progress(len(ready.requests), quiet=quiet) as told:
-        served = ready.run(ready.requests, series=bool(series or plot), progress=told)
+        served = ready.run(ready.requests, series=bool(series or plot or html), progress=told)
     found = summary(served, ready.slo)
     if csv:
         files.write_text(csv, rows_text(served, CSV_COLUMNS))
@@ -53,8 +60,15 @@ def simulate(
         from inferplan.report.serving_plots import plot_served
 
         canvas.write_picture(plot_served(served, ready.slo), plot)
+    write_html(html, lambda: _page(ready, served, found))
     if as_json:
         typer.echo(files.json_text(record(ready.estimate, served, found, ready.source)))
     else:
         show_served(ready.estimate, served, found, ready.source, console())
     return INTERRUPTED if served.partial else 0
+
+
+def _page(ready: o.Prepared, served: Served, found: dict[str, Any]) -> Page:
+    from inferplan.report.html.simulate import page
+
+    return page(ready.estimate, served, found, ready.source, ready.slo)

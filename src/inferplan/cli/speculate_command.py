@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from inferplan.cli import options as o
-from inferplan.cli.output import put_out
+from inferplan.cli.output import Html, check_html, put_out
 from inferplan.errors import SpecError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from inferplan.deployment import Estimate
+    from inferplan.report.html.page import Page
     from inferplan.speculation.answer import Speculation
 
 app = typer.Typer(add_completion=False)
@@ -42,6 +43,7 @@ def speculate(
     plot: Annotated[
         str | None, typer.Option("--plot", help="Draw gain against batch and draft length into FILE, a PNG, SVG or PDF.")
     ] = None,
+    html: Html = None,
 ) -> int:
     """What speculative decoding gains on a deployment, and from which batch it is a loss."""
     _check(draft_tokens, tree, draft_tp, accept, accept_length)
@@ -49,8 +51,9 @@ def speculate(
         from inferplan.report.canvas import ending
 
         ending(plot)
+    check_html(html)
     found = _found(asked.estimate(), draft, accept, accept_length, draft_tokens, tree, draft_tp, draft_dtype, eager)
-    return _shown(found, asked, draft, as_json, csv, plot)
+    return _shown(found, asked, draft, as_json, csv, plot, html)
 
 
 def _check(draft_tokens: int | None, tree: int | None, draft_tp: int | None, accept: str | None, accept_length: float | None) -> None:
@@ -91,15 +94,23 @@ def _found(
     )  # fmt: skip
 
 
-def _shown(found: Speculation, asked: o.Asked, draft: str, as_json: bool, csv: str | None, plot: str | None) -> int:
+def _shown(found: Speculation, asked: o.Asked, draft: str, as_json: bool, csv: str | None, plot: str | None, html: str | None
+) -> int:
     from inferplan.report.speculation import ROW, record, rows, show_speculation
 
     put_out(
         as_json=as_json, csv=csv, plot=plot, record=lambda: record(found), rows=lambda: rows(found), columns=ROW,
         picture=lambda: _picture(found),
         screen=lambda out: show_speculation(found, out, asked_model=asked.model, asked_draft=draft, asked_gpu=asked.gpu),
+        html=html, page=lambda: _page(found, asked, draft),
     )  # fmt: skip
     return 0 if found.fits else 1
+
+
+def _page(found: Speculation, asked: o.Asked, draft: str) -> Page:
+    from inferplan.report.html.screens import drafted
+
+    return drafted(found, asked_model=asked.model, asked_draft=draft, asked_gpu=asked.gpu)
 
 
 def _picture(found: Speculation) -> Axes:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from inferplan.cli.options import listed
+from inferplan.cli.output import Html, check_html, write_html
 from inferplan.cli.sweep_options import Grid, spans
 from inferplan.errors import SpecError
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from inferplan.planner.shards import Shard
     from inferplan.planner.space import Space
     from inferplan.planner.sweep import Chunk, Tally
+    from inferplan.report.html.page import Page
 
 app = typer.Typer(add_completion=False)
 SMALL = 4  # chunks that are done sooner than processes start
@@ -33,6 +35,7 @@ def sweep(
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", help="Processes; unsaid: one per processor for a large grid.")] = None,
     scheduler: Annotated[str | None, typer.Option("--scheduler", help="Dask workers: tcp://host:port, or local.")] = None,
     shard: Annotated[str | None, typer.Option("--shard", help="Only a share, such as 2/8; see inferplan merge.")] = None,
+    html: Html = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what stands out as JSON, in base units.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on the screen.")] = False,
 ) -> int:
@@ -52,6 +55,7 @@ def sweep(
         raise SpecError("needs --out, whose pieces are to be merged", field="--shard", value=shard)
     if jobs is not None and scheduler not in (None, "local"):
         raise SpecError("is of no account with a scheduler, whose workers do the work", field="--jobs", value=jobs)
+    check_html(html)
     space, share = grid.space(path), Shard.parse(shard) if shard else Shard()
     chosen = None if columns is None else tuple(listed(columns))
     if chosen is not None and not out:
@@ -61,11 +65,18 @@ def sweep(
         found = written(space, share, out, chosen, **options) if out else tallied(space, **options)
     if found is None:
         return 0
+    write_html(html, lambda: _page(found, out))
     if as_json:
         typer.echo(files.json_text(record(found, out)))
     else:
         show_sweep(found, out, console())
     return 0 if found.fitting else 1
+
+
+def _page(found: Tally, out: str | None) -> Page:
+    from inferplan.report.html.screens import swept
+
+    return swept(found, out)
 
 
 def _executor(scheduler: str | None, jobs: int | None) -> AbstractContextManager[Any]:

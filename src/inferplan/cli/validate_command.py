@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from inferplan.cli.app import INTERRUPTED
 from inferplan.cli.case_options import Cases, Told
 from inferplan.cli.options import asking
+from inferplan.cli.output import Html, check_html, write_html
 from inferplan.errors import SpecError
+
+if TYPE_CHECKING:
+    from inferplan.calibrate.validate import Outcome
+    from inferplan.report.html.page import Page
 
 app = typer.Typer(add_completion=False)
 
@@ -23,6 +28,7 @@ def validate(
     efficiency: Annotated[str, typer.Option("--efficiency", help="Calibration of times: ideal, default, or a file.")] = "default",
     csv: Annotated[str | None, typer.Option("--csv", help="Write one row per case and quantity to FILE.")] = None,
     plot: Annotated[str | None, typer.Option("--plot", help="Draw predicted against known values into FILE, a PNG, SVG or PDF.")] = None,
+    html: Html = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on the screen.")] = False,
 ) -> int:
@@ -41,11 +47,13 @@ def validate(
 
     if plot:
         canvas.ending(plot)
-    for path in (csv, plot):
+    check_html(html)
+    for path in (csv, plot, html):
         if path:
             files.refuse_same(path, cases)
     found, columns = read_cases(cases, told.columns)
     groups = _groups(by, columns)
+    first = groups[0] if by and groups[0] != "quantity" else "engine"
     with progress(len(found), quiet=quiet) as tell:
         results = outcomes(found, Predictor(Efficiency.load(efficiency)), progress=tell)
     if csv:
@@ -54,13 +62,19 @@ def validate(
     if plot:
         from inferplan.report.parity import plot_parity
 
-        first = groups[0] if by and groups[0] != "quantity" else "engine"
         canvas.write_picture(plot_parity(results, first), plot)
+    write_html(html, lambda: _page(results, groups, first, str(cases), len(found)))
     if as_json:
         typer.echo(files.json_text(record(results, groups, cases=len(found))))
     else:
         show_validation(results, groups, console(), cases=len(found))
     return INTERRUPTED if len(results) < len(found) else 0
+
+
+def _page(results: list[Outcome], groups: list[str], column: str, source: str, cases: int) -> Page:
+    from inferplan.report.html.validate import page
+
+    return page(results, groups, column, source, cases=cases)
 
 
 def _groups(by: str | None, columns: list[str]) -> list[str]:

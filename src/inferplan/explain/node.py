@@ -30,7 +30,9 @@ def evenly(first: float, last: float, points: float) -> Numeric:
     return np.unique(np.round(np.linspace(first, last, int(points))))
 
 
-WORDS = {**NAMESPACE, "mean": np.mean, "inf": np.inf, "evenly": evenly, "least": least, "soft_maximum": soft_maximum}
+WORDS = {
+    **NAMESPACE, "mean": np.mean, "quantile": np.quantile, "inf": np.inf, "evenly": evenly, "least": least, "soft_maximum": soft_maximum,
+}  # fmt: skip
 SHOWN = 6
 
 

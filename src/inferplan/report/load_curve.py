@@ -38,21 +38,25 @@ def curve_record(e: Estimate, found: LoadCurve, source: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def sentence(found: LoadCurve) -> str:
+    """The answer first: the largest rate within limits, and the knee; '' where neither is known."""
+    lines = []
+    if found.largest_per_s is not None and found.slo is not None:
+        lines.append(f"Up to {significant(found.largest_per_s)} requests/s meet {found.slo.text}.")
+    if np.isfinite(found.knee_per_s):
+        knee, most = significant(found.knee_per_s), significant(found.capacity_per_s)
+        lines.append(f"The knee lies at {knee} requests/s; all at once, {most} are served.")
+    return "\n".join(lines)
+
+
 def show_curve(e: Estimate, found: LoadCurve, source: str, out: Console) -> None:
     """The whole screen."""
     out.print(Bold(f"{e.model.title} on {e.gpus:,} x {e.hardware.title}, {e.engine.title} {e.engine.version}"), style="bold")
     out.print(f"requests: {source}, stretched to each rate\n")
     if found.partial:
         out.print("Interrupted: the curve ends early.")
-    lines = []
-    if found.largest_per_s is not None and found.slo is not None:
-        lines.append(f"Up to {significant(found.largest_per_s)} requests/s meet {found.slo.text}.")
-    if np.isfinite(found.knee_per_s):
-        lines.append(
-            f"The knee lies at {significant(found.knee_per_s)} requests/s; all at once, {significant(found.capacity_per_s)} are served."
-        )
-    for line in lines:
-        out.print(line)
+    if said := sentence(found):
+        out.print(said)
     head = ["Offered/s", "served/s", "in flight", "TTFT", "p99", "TPOT", "p99", "E2E", "p99"]
     rows = [_cells(rate, s, found) for rate, s in found.points]
     if found.slo:

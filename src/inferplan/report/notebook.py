@@ -89,17 +89,6 @@ def html(e: deployment.Estimate, *, asked_model: str, asked_gpu: str) -> str:
     return page.export_html(code_format=PAGE, inline_styles=True)
 
 
-def html_page(e: deployment.Estimate, *, asked_model: str, asked_gpu: str) -> str:
-    """The screen as a whole page, for `--html`."""
-    from html import escape
-
-    title = escape(f"{e.model.title} on {e.hardware.title}")
-    body = html(e, asked_model=asked_model, asked_gpu=asked_gpu)
-    return (
-        f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{title}</title></head>\n<body>\n{body}\n</body>\n</html>\n'
-    )
-
-
 def estimate(*args: Any, **options: Any) -> Estimate:
     """The estimate of one model on one kind of part; arguments are those of `inferplan.deployment.estimate`."""
     found = deployment.estimate(*args, **options)

@@ -71,13 +71,13 @@ def _cell(s: Summary, column: str) -> str:
         "median": s.median_error, "mean": s.mean_error, "p90": s.p90_error, "worst": s.worst_error, "signed": s.signed_median,
         "in band": s.covered,
     }  # fmt: skip
-    return _percent(sizes[column], sign="+" if column == "signed" else "")
+    return percent_of(sizes[column], sign="+" if column == "signed" else "")
 
 
-def _percent(x: float | None, *, sign: str = "") -> str:
+def percent_of(x: float | None, *, sign: str = "") -> str:
     """A share in per cent to three digits, in whole ones from ten times on.
 
-    >>> _percent(0.08432), _percent(-0.5, sign="+"), _percent(31.774), _percent(None)
+    >>> percent_of(0.08432), percent_of(-0.5, sign="+"), percent_of(31.774), percent_of(None)
     ('8.43', '-50', '3,177', '')
     """
     return "" if x is None else f"{100 * x:{sign}.3g}" if abs(x) < 10 else f"{100 * x:{sign},.0f}"
