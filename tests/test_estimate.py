@@ -119,6 +119,12 @@ def test_a_load_that_just_misses_fits_with_a_larger_budget() -> None:
     assert of("gpt-oss-120b", "h100", "mxfp4", utilization=0.95).max_sequences == found[0].sequences
 
 
+def test_a_batch_that_no_offloading_makes_room_for_is_said_not_to_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = said(capsys, "-m", "llama-3.1-8b", "-g", "a100", "-b", "2000")
+    assert code == 1
+    assert "Does not fit" in out
+
+
 @pytest.mark.parametrize("engine", ["ideal", "llama.cpp"])
 def test_slots_are_the_users_choice(engine: str) -> None:
     e = of("llama-2-7b", "h100", "fp16", engine=engine, batch=8)

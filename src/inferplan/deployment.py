@@ -588,7 +588,10 @@ def _offloaded(e: Estimate, held: Callable[..., Capacity]) -> tuple[str, Callabl
     c = e.capacity
     missing = float(np.max(c.request_bytes)) * e.load.batch / float(np.asarray(c.groups)) - float(np.min(c.kv_cache_bytes_per_gpu))
     size = max(1, int(np.ceil(missing / GIB)) + 1)
-    offload = offload_of(e.model, e.precision, e.engine, e.setting.parallel, cpu_offload_bytes=size * GIB)
+    try:
+        offload = offload_of(e.model, e.precision, e.engine, e.setting.parallel, cpu_offload_bytes=size * GIB)
+    except SpecError:
+        return None  # more than all of its layers
     return f"{size} GiB of weights in host memory (--cpu-offload {size}GiB)", partial(held, offload=offload)
 
 
