@@ -174,8 +174,15 @@ class Estimate:
 
         `waiting` says that requests wait for cache.
         """
-        known: Known = "waiting" if waiting else "measured" if self.basis == "measured" else "inherited"
-        return self.setting.efficiency.band(quantity, self.setting.engine, self.hardware.name, known)
+        of, place = self.setting.efficiency, (self.setting.engine, self.hardware.name)
+        known: Known = "measured" if self.basis == "measured" else "inherited"
+        own = of.band(quantity, *place, known, self.hardware.architecture)
+        waits = of.band(quantity, *place, "waiting", self.hardware.architecture) if waiting else None
+        return own.wider(waits) if own is not None else waits
+
+    def tail_band(self, quantity: TimeName, share: float, own: Band | None) -> Band | None:
+        """The same of the time that a share of requests does not exceed, where they arrive on their own; `own` is the band of their mean."""
+        return self.setting.efficiency.tail_band(quantity, self.setting.engine, share, own)
 
     @property
     def tpot_band_s(self) -> tuple[float, float] | None:

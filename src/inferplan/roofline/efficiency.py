@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field
 from inferplan import units
 from inferplan.errors import SpecError, Unsupported, shown
 from inferplan.ops import Numeric
-from inferplan.roofline.bands import Band, Known, TimeName, band
+from inferplan.roofline.bands import Band, Known, Tail, TimeName, band, tail_band
 from inferplan.roofline.optime import IDEAL, Basis, Kernel, kernel_s
 from inferplan.specs.base import Record, Spec
 from inferplan.specs.catalog import normalise, shipped_file
@@ -217,7 +217,7 @@ class Efficiency(Spec):
     links: dict[str, LinkRate] = Field(default_factory=dict)
     copies: dict[str, Copy] = Field(default_factory=dict)
     engines: dict[str, Overhead] = Field(default_factory=dict)
-    bands: dict[TimeName, dict[str, dict[Known, Band]]] = Field(default_factory=dict)
+    bands: dict[TimeName, dict[str, dict[Known | Tail, Band]]] = Field(default_factory=dict)
     engine_kernels: dict[str, dict[str, dict[str, dict[str, Entry]]]] = Field(default_factory=dict)
 
     @classmethod
@@ -352,9 +352,19 @@ class Efficiency(Spec):
         own = self.overhead(engine, architecture)
         return own.host + layers * own.host_layer
 
-    def band(self, quantity: TimeName, engine: str, part: str, known: Known) -> Band | None:
-        """Where four of five measurements of a time lie about its estimate; None for floors, and where nothing is known."""
-        return None if self.is_ideal else band(self.bands, quantity, normalise(engine), part, known)
+    def band(self, quantity: TimeName, engine: str, part: str, known: Known, architecture: str = "") -> Band | None:
+        """Where four of five measurements of a mean time lie about its estimate; None for floors, and where nothing is known.
+
+        >>> shipped = Efficiency.default()
+        >>> near, far = (shipped.band("tpot", "vllm", "", "inherited", name) for name in ("nvidia-hopper", "amd-cdna3"))
+        >>> far.high / far.low > near.high / near.low
+        True
+        """
+        return None if self.is_ideal else band(self.bands, quantity, normalise(engine), part, known, architecture)
+
+    def tail_band(self, quantity: TimeName, engine: str, share: float, own: Band | None) -> Band | None:
+        """The same of a percentile of requests that arrive on their own, where `own` is the band of the mean."""
+        return None if self.is_ideal else tail_band(self.bands, quantity, normalise(engine), share, own)
 
     def front_end_s(self, engine: str, layers: int, input_tokens: Numeric) -> Numeric:
         """Seconds that engine and host take for a prompt beside its kernels, for a model of `layers` layers.
