@@ -14,7 +14,7 @@ import numpy as np
 
 ENDS, HELD = (0.1, 0.9), 0.8
 WIDEST = 3.0
-LEAST = 8  # rows; fewer have no tenth to speak of
+LEAST = 7  # rows; fewer have no tenth to speak of
 FACTORS = np.arange(1.0, WIDEST, 0.01)
 
 
@@ -24,6 +24,8 @@ class Made:
 
     agreed
         whether some factor held enough; if not, no band made of some holds the others.
+    note
+        what is to be said instead of the factor.
     """
 
     low: float
@@ -32,12 +34,13 @@ class Made:
     covered: float | None
     factor: float
     agreed: bool = True
+    note: str = ""
 
     @property
     def line(self) -> str:
         """The band as a line of a calibration."""
         held = "" if self.covered is None else f"covered: {self.covered:.2f}, "
-        note = f"ends moved out by {self.factor:.2f}" if self.agreed else "measurements contradict each other"
+        note = self.note or (f"ends moved out by {self.factor:.2f}" if self.agreed else "measurements contradict each other")
         return f"{{low: {self.low:.3f}, high: {self.high:.3f}, rows: {self.rows}, {held}note: {note}}}"
 
     @property
