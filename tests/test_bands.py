@@ -18,7 +18,7 @@ from inferplan.roofline.efficiency import Efficiency
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 import fit_serving as tool  # noqa: E402
-import serving_bands  # noqa: E402
+import residual_bands  # noqa: E402
 import serving_results  # noqa: E402
 
 CASE = {"model": "7b", "gpu": "h100", "weights": "fp16", "engine": "vllm", "input_tokens": "1000", "output_tokens": "100"}
@@ -95,8 +95,10 @@ def test_a_file_of_ones_own_may_narrow_a_band(tmp_path: Path) -> None:
 
 def test_percentiles_and_what_moves_them_outwards() -> None:
     ratios, weight = np.linspace(-1, 1, 1001), np.ones(1001)
-    assert serving_bands.ends(ratios, weight) == pytest.approx((-0.8, 0.8), abs=0.01)
-    assert serving_bands.ends(ratios, weight, 1.5) == pytest.approx((-1.2, 1.2), abs=0.01)
+    assert residual_bands.ends(ratios, weight) == pytest.approx((-0.8, 0.8), abs=0.01)
+    assert residual_bands.ends(ratios, weight, 1.2) == pytest.approx((-0.96, 0.96), abs=0.01)
+    assert residual_bands.ends(ratios, weight, 3.0) == pytest.approx((-1.0, 1.0))  # not beyond the farthest
+    assert residual_bands.ends(ratios + 5, weight) == pytest.approx((0.0, 5.8), abs=0.01)  # the estimate is in its band
 
 
 @pytest.mark.slow

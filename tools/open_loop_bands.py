@@ -29,7 +29,7 @@ TIMES = {"ttft": "ttft_s", "e2e": "e2e_s"}
 TAILS = ("p90", "p99")
 SERIES = ("model", "gpu", "workload")
 HEAD = """# Written by tools/open_loop_bands.py from validation/open_loop.csv; do not edit, run it again. Measured over estimated, 10th and 90th
-# percentile of runs, none of which was fitted to. All are of vLLM; other engines have the wider ends of these and of their means.
+# percentile of runs of vLLM, none of which was fitted to. A percentile has the wider ends of these and of the band of its mean.
 name: percentiles
 """
 TEXT = """# How far estimates lie from served runs under arrival rates
@@ -37,16 +37,16 @@ TEXT = """# How far estimates lie from served runs under arrival rates
 Written by `python tools/open_loop_bands.py`; do not edit. {rows} figures of {runs} runs of vLLM 0.15.1 under arrivals at a rate
 ([README.md](README.md)), simulated request by request. Nothing was fitted to them.
 
-`held` is the share of figures in their 80 % band. Means have the bands of closed loops (RESULTS.md); percentiles have bands of their own, from
-these runs, moved outwards until bands made without a model hold 80 % of its figures. `held, model out` is that share: what a model gets that
-had no part in the band.
+`held` is the share of figures in their 80 % band. Means have the bands of closed loops (RESULTS.md). Percentiles have bands from these runs,
+moved outwards until bands made without a model hold 80 % of its figures (`model out`: that share), and where the band of the mean is wider, its
+ends: no percentile is surer than the mean.
 
 {overall}
 ## Bands of percentiles
 
 {bands}
-Percentiles from the 75th to the 95th have the band of p90, those above that of p99; those below have that of the mean. TPOT's have those of whole
-requests, or of TPOT's mean where that is wider.
+As measured over predicted. Percentiles from the 75th to the 95th have the band of p90, those above that of p99; those below have that of the
+mean. TPOT's have those of whole requests, most of which is their gaps.
 
 ## By model
 
@@ -67,14 +67,14 @@ def bands(found: Sequence[Outcome]) -> Bands:
             ratio = np.log([o.case.value / (o.predicted or 1.0) for o in rows])
             models = np.array([o.case.row["model"] for o in rows])
             own[tail] = made([ratio], balance([tuple(o.case.row[c] for c in SERIES) for o in rows]), [models])
-        whole[name] = {"vllm": own, "default": own}
-    whole["tpot"] = {"default": whole["e2e"]["default"]}
+        whole[name] = {"default": own}
+    whole["tpot"] = whole["e2e"]
     return whole
 
 
 def page(found: Sequence[Outcome], of: Bands) -> str:
     """The page, of outcomes under the bands that were made."""
-    shown = {name: {"percentiles": places["vllm"]} for name, places in of.items() if "vllm" in places}
+    shown = {name: {"percentiles": of[name]["default"]} for name in TIMES}
     return TEXT.format(
         rows=len(found), runs=sum(o.case.quantity == "itl_s" for o in found), overall=by(found, ("quantity", "statistic"), of),
         bands=table(["", "", "of", *BAND_HEAD], rows_of(shown)), models=by(found, ("model",)), parts=by(found, ("gpu",)),
@@ -88,7 +88,7 @@ def by(found: Sequence[Outcome], columns: Sequence[str], of: Bands | None = None
         row = o.case.row | {"quantity": o.case.quantity}
         groups[tuple(row[c] for c in columns)].append(o)
     lines = [[*key, *_cells(own), *([_unseen(key, of)] if of else [])] for key, own in [*sorted(groups.items()), (_all(columns), found)]]
-    return table([*columns, "rows", "median", "mean", "sign", "held", *(["held, model out"] if of else [])], lines)
+    return table([*columns, "rows", "median", "mean", "sign", "held", *(["model out"] if of else [])], lines)
 
 
 def _all(columns: Sequence[str]) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ def _cells(own: Sequence[Outcome]) -> list[str]:
 
 
 def _unseen(key: tuple[str, ...], of: Bands) -> str:
-    own = of.get(key[0].removesuffix("_s"), {}).get("vllm", {}).get(key[1] if len(key) > 1 else "")  # type: ignore[call-overload]
+    own = of.get(key[0].removesuffix("_s"), {}).get("default", {}).get(key[1] if len(key) > 1 else "")  # type: ignore[call-overload]
     return "" if own is None or own.covered is None else f"{own.covered:.0%}"
 
 

@@ -15,7 +15,7 @@ batches of at least LONG output tokens are nearly all decode steps.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -160,7 +160,7 @@ def bands(found: list[Row], blind: list[Row]) -> Bands:
     table: Bands = {}
     for quantity in QUANTITIES:
         own, others = ([r for r in rows if r.quantity == quantity] for rows in (found, blind))
-        makers = _makers(others)
+        makers = _makers(others, quantity)
         table[quantity] = _cores(own, quantity, makers) | makers | {"default": {"inherited": band_of(others, unit="maker")}}
     for place, known in table["tpot"].items():
         if place.startswith("default on ") and place not in table["ttft"]:
@@ -190,12 +190,18 @@ def _cores(own: list[Row], quantity: TimeName, makers: dict[str, dict[str, Made]
     return found
 
 
-def _makers(others: list[Row]) -> dict[str, dict[str, Made]]:
+def _makers(others: list[Row], quantity: TimeName) -> dict[str, dict[str, Made]]:
+    """Bands of other makers' parts, never surer than those of served runs on parts that were timed."""
     places: dict[str, list[Row]] = {}
     for r in others:
         for level in (r.maker, r.architecture):
             places.setdefault(f"default on {level}", []).append(r)
-    return {name: _both(of, None, both=True) for name, of in sorted(places.items()) if len(of) >= LEAST}
+    found = {name: _both(of, None, both=True) for name, of in sorted(places.items()) if len(of) >= LEAST}
+    return {name: {known: _at_least(band, served(quantity, "measured")) for known, band in own.items()} for name, own in found.items()}
+
+
+def _at_least(band: Made, other: Made) -> Made:
+    return replace(band, low=min(band.low, other.low), high=max(band.high, other.high))
 
 
 def _both(own: list[Row], general: Made | None, *, both: bool) -> dict[str, Made]:

@@ -27,9 +27,8 @@ class Banded:
     @classmethod
     def of(cls, e: Estimate, load: Loop | Batch) -> Self:
         """The bands of a deployment under a load: wider where its clients are more than the cache holds."""
-        loop = isinstance(load, Loop)
-        waiting = loop and (load.clients or 0) > e.max_sequences
-        return cls(Likely(e, waiting=waiting, arrivals=loop and load.rate_per_s is not None), load)
+        waiting = isinstance(load, Loop) and (load.clients or 0) > e.max_sequences
+        return cls(Likely(e, waiting), load)
 
     def ends(self, times: Times, quantity: str, share: float | None, value: float) -> Ends | None:
         """The ends of a quantity's band, in its unit; None where no band is known of it.

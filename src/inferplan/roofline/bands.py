@@ -92,24 +92,19 @@ def band(table: Table, quantity: TimeName, engine: str, part: str, known: Known,
     return found.wider(band(table, "tpot", engine, part, known, architecture)) if quantity == "ttft" else found
 
 
-def tail_band(table: Table, quantity: TimeName, engine: str, share: float, own: Band | None) -> Band | None:
-    """The band of a percentile where requests arrive on their own: the time that a `share` of them does not exceed.
+def tail_band(table: Table, quantity: TimeName, share: float, own: Band | None) -> Band | None:
+    """The band of a percentile, the time that a `share` of requests does not exceed; `own` is the band of the mean.
 
-    `own` is the band of the mean. Below the 75th percentile it is that of the percentile as well, and where none is listed. Percentiles
-    measured under the engine itself stand alone; those of another engine are widened to `own`. None where `own` is.
+    Below the 75th percentile it is that of the mean; above, it holds that of the mean and that of the percentile as it was measured where
+    requests arrive on their own, since no percentile is surer than the mean. None where `own` is.
 
-    >>> table = {"ttft": {"vllm": {"p99": Band(low=0.4, high=2.0)}, "default": {"p99": Band(low=0.4, high=2.0)}}}
+    >>> table = {"ttft": {"default": {"p99": Band(low=0.4, high=2.0)}}}
     >>> own = Band(low=0.3, high=1.5)
-    >>> [tail_band(table, "ttft", engine, 0.99, own).low for engine in ("vllm", "sglang")], tail_band(table, "ttft", "vllm", 0.5, own) == own
-    ([0.4, 0.3], True)
+    >>> tail_band(table, "ttft", 0.99, own).high, tail_band(table, "ttft", 0.5, own) == own
+    (2.0, True)
     """
     tail = next((name for above, name in reversed(TAILS) if share > above), None)
-    if tail is None or own is None:
-        return own
-    exact = _listed(table, quantity, (engine,), tail)
-    if exact is not None:
-        return exact
-    return own.wider(_listed(table, quantity, ("default",), tail))
+    return own if tail is None or own is None else own.wider(_listed(table, quantity, ("default",), tail))
 
 
 def _places(engine: str, part: str, architecture: str) -> tuple[str, ...]:

@@ -362,9 +362,9 @@ class Efficiency(Spec):
         """
         return None if self.is_ideal else band(self.bands, quantity, normalise(engine), part, known, architecture)
 
-    def tail_band(self, quantity: TimeName, engine: str, share: float, own: Band | None) -> Band | None:
-        """The same of a percentile of requests that arrive on their own, where `own` is the band of the mean."""
-        return None if self.is_ideal else tail_band(self.bands, quantity, normalise(engine), share, own)
+    def tail_band(self, quantity: TimeName, share: float, own: Band | None) -> Band | None:
+        """The same of the time that a `share` of requests does not exceed, where `own` is the band of the mean."""
+        return None if self.is_ideal else tail_band(self.bands, quantity, share, own)
 
     def front_end_s(self, engine: str, layers: int, input_tokens: Numeric) -> Numeric:
         """Seconds that engine and host take for a prompt beside its kernels, for a model of `layers` layers.

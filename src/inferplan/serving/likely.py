@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
 from inferplan.deployment import Estimate
 from inferplan.roofline.bands import Band, TimeName
+from inferplan.serving.requests import Requests
 
 Ends = tuple[float, float]
 Part = Literal["tpot", "ttft"]
@@ -20,12 +21,11 @@ class Likely:
 
     waiting
         whether more clients ask than the cache holds, so that they wait for it.
-    arrivals
-        whether requests arrive on their own. Percentiles were measured there alone: those of clients that wait for their answers have the
-        wider ends of these and of the mean.
+    front_s
+        seconds that host and front end take for a prompt, where times leave them out: clients measure them, so that high ends have them.
 
     >>> import inferplan as ip
-    >>> found = Likely(ip.estimate(ip.model("7b"), ip.hardware("h100"), ip.precision("fp8")), arrivals=True)
+    >>> found = Likely(ip.estimate(ip.model("7b"), ip.hardware("h100"), ip.precision("fp8")))
     >>> low, high = found.ends("ttft", 0.1)
     >>> low < 0.1 < high
     True
@@ -33,22 +33,26 @@ class Likely:
 
     estimate: Estimate
     waiting: bool = False
-    arrivals: bool = False
+    front_s: float = 0.0
+
+    @classmethod
+    def of(cls, e: Estimate, requests: Requests, replicas: int = 1) -> Self:
+        """The bands of a simulated run."""
+        clients, front = requests.clients or 0, float(e.front_end_s(requests.input_tokens.mean()))
+        return cls(e, waiting=clients > replicas * e.max_sequences, front_s=front)
 
     def band(self, part: Part, share: float | None = None) -> Band | None:
         """The band of a part of a request, as shares of its estimate: of the mean, or of what a `share` of requests does not exceed."""
         return self._tail(part, share, self.estimate.band(part, waiting=self.waiting))
 
     def _tail(self, quantity: TimeName, share: float | None, own: Band | None) -> Band | None:
-        if share is None or own is None:
-            return own
-        tail = self.estimate.tail_band(quantity, share, own)
-        return tail if self.arrivals else own.wider(tail)
+        return own if share is None else self.estimate.setting.efficiency.tail_band(quantity, share, own)
 
     def ends(self, part: Part, value_s: float, share: float | None = None) -> Ends | None:
         """The ends about a TTFT or TPOT; None where no band is known, or where the time has no bound."""
         band = self.band(part, share)
-        return None if band is None or not np.isfinite(value_s) else (value_s * band.low, value_s * band.high)
+        beside = self.front_s if part == "ttft" else 0.0
+        return None if band is None or not np.isfinite(value_s) else (value_s * band.low, (value_s + beside) * band.high)
 
     def whole(self, value_s: float, first_s: float, share: float | None = None) -> Ends | None:
         """The ends about a whole request, `first_s` of which goes by until its first token; in the mean both parts miss the same way."""
@@ -60,4 +64,4 @@ class Likely:
         early = min(first_s, value_s) / value_s
         own = Band(low=first.low * early + gap.low * (1 - early), high=first.high * early + gap.high * (1 - early))
         band = self._tail("e2e", share, own) or own
-        return value_s * band.low, value_s * band.high
+        return value_s * band.low, value_s * band.high + self.front_s * first.high
