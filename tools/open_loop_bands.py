@@ -28,8 +28,9 @@ ROWS, FILE, PAGE = ROOT / "validation" / "open_loop.csv", ROOT / "calibration" /
 TIMES = {"ttft": "ttft_s", "e2e": "e2e_s"}
 TAILS = ("p90", "p99")
 SERIES = ("model", "gpu", "workload")
-HEAD = """# Written by tools/open_loop_bands.py from validation/open_loop.csv; do not edit, run it again. Measured over estimated, 10th and 90th
-# percentile of runs of vLLM, none of which was fitted to. A percentile has the wider ends of these and of the band of its mean.
+HEAD = """# Written by tools/open_loop_bands.py from validation/open_loop.csv; do not edit, run it again. Measured over
+# estimated, 10th and 90th percentile of runs of vLLM, none of which was fitted to. A percentile has the wider ends of these and of the band
+# of its mean.
 name: percentiles
 """
 TEXT = """# How far estimates lie from served runs under arrival rates
@@ -37,16 +38,16 @@ TEXT = """# How far estimates lie from served runs under arrival rates
 Written by `python tools/open_loop_bands.py`; do not edit. {rows} figures of {runs} runs of vLLM 0.15.1 under arrivals at a rate
 ([README.md](README.md)), simulated request by request. Nothing was fitted to them.
 
-`held` is the share of figures in their 80 % band. Means have the bands of closed loops (RESULTS.md). Percentiles have bands from these runs,
-moved outwards until bands made without a model hold 80 % of its figures (`model out`: that share), and where the band of the mean is wider, its
-ends: no percentile is surer than the mean.
+`held` is the share of figures in their 80 % band. Means have the bands of closed loops (RESULTS.md). Percentiles have bands from these
+runs, moved outwards until bands made without a model hold 80 % of its figures (`model out`: that share), and where the band of the mean
+is wider, its ends: no percentile is surer than the mean.
 
 {overall}
 ## Bands of percentiles
 
 {bands}
-As measured over predicted. Percentiles from the 75th to the 95th have the band of p90, those above that of p99; those below have that of the
-mean. TPOT's have those of whole requests, most of which is their gaps.
+As measured over predicted. Percentiles from the 75th to the 95th have the band of p90, those above that of p99; those below have that of
+the mean. TPOT's have those of whole requests, most of which is their gaps.
 
 ## By model
 
@@ -98,7 +99,8 @@ def _all(columns: Sequence[str]) -> tuple[str, ...]:
 def _cells(own: Sequence[Outcome]) -> list[str]:
     s = summary(own)
     shown = [s.median_error or 0.0, s.mean_error or 0.0]
-    return [str(s.rows), *(f"{100 * x:.1f} %" for x in shown), f"{100 * (s.signed_median or 0.0):+.1f} %", f"{100 * (s.covered or 0.0):.0f} %"]
+    sign, held = f"{100 * (s.signed_median or 0.0):+.1f} %", f"{100 * (s.covered or 0.0):.0f} %"
+    return [str(s.rows), *(f"{100 * x:.1f} %" for x in shown), sign, held]
 
 
 def _unseen(key: tuple[str, ...], of: Bands) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-
 from residual_bands import Made, Table, made
 from residual_bands import written as bands_written
 

@@ -58,8 +58,8 @@ model left out. `waiting`: the cache holds fewer requests than there are clients
 {slices}
 ## Beside AIConfigurator, slice by slice
 
-Median errors of TPOT and TTFT with the model left out, beside those of AIConfigurator's modes over the runs that they predict, with their share.
-Ours are of all runs, since all are predicted. Worst of ours first.
+Median errors of TPOT and TTFT with the model left out, beside those of AIConfigurator's modes over the runs that they predict, with their
+share. Ours are of all runs, since all are predicted. Worst of ours first.
 
 {peers}
 ### By format of the weights

@@ -2,14 +2,14 @@
 
 Usage: python tools/table_bands.py
 
-From the batches of validation/offline.csv that do not wait for arrivals. A row speaks of TPOT, or of TTFT where it is a first token's: whole
-batches of at least LONG output tokens are nearly all decode steps.
+From the batches of validation/offline.csv that do not wait for arrivals. A row speaks of TPOT, or of TTFT where it is a first token's:
+whole batches of at least LONG output tokens are nearly all decode steps.
 
-- An engine's core (`vllm-v0`), and a core on a class of parts of another maker than NVIDIA: rows that tools/fit_tables.py fits are predicted
-  with their model and with their part left out, others as they are, since nothing was fitted to them.
-- `default on amd` (intel, aws) and on classes of theirs, and `default` for makers without any row: rows of those parts predicted as if no table
-  had been there, from kernels of the makers' sheets and engines as they are on NVIDIA's parts. Where such rows say nothing of TTFT, it has the
-  wider ends of TPOT there and of TTFT on NVIDIA's unseen classes.
+- An engine's core (`vllm-v0`), and a core on a class of parts of another maker than NVIDIA: rows that tools/fit_tables.py fits are
+  predicted with their model and with their part left out, others as they are, since nothing was fitted to them.
+- `default on amd` (intel, aws) and on classes of theirs, and `default` for makers without any row: rows of those parts predicted as if no
+  table had been there, from kernels of the makers' sheets and engines as they are on NVIDIA's parts. Where such rows say nothing of TTFT, it
+  has the wider ends of TPOT there and of TTFT on NVIDIA's unseen classes.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from inferplan.specs.hardware import Accelerator
 ROOT = Path(__file__).parents[1]
 PATH = ROOT / "calibration" / "table_bands.yaml"
 LONG = 32
+NO_ROWS = "no such rows - TPOT here and TTFT on unseen classes of NVIDIA"
 FIRST = ("ttft_s", "prefill_tokens_per_s")
 RATES = ("tokens_per_s", "requests_per_s")
 WAYS = ("model", "gpu")
@@ -100,7 +101,7 @@ def predicted(cases: list[Case], efficiency: Efficiency) -> Iterator[Row]:
 
 
 def left_out(group: Group, runs: list[Run]) -> Iterator[Row]:
-    """The rows of a group with their model, and with their part, left out of its fit; what has but one is left out by the group's own column."""
+    """The rows of a group with their model, and with their part, left out of its fit; of but one, by its own column."""
     names = (*group.constants, *group.kernels)
     ways = [_unseen(runs, names, column if len({r.case.row[column] for r in runs}) > 1 else group.held) for column in WAYS]
     for i, run in enumerate(runs):
@@ -171,7 +172,7 @@ def bands(found: list[Row], blind: list[Row]) -> Bands:
 def _first(gap: Made) -> Made:
     """TTFT of a maker of which only TPOT was measured."""
     other = served("ttft", "inherited")
-    return Made(min(gap.low, other.low), max(gap.high, other.high), 0, None, 1.0, True, "no such rows - TPOT here and TTFT on unseen classes of NVIDIA")
+    return Made(min(gap.low, other.low), max(gap.high, other.high), 0, None, 1.0, note=NO_ROWS)
 
 
 def _cores(own: list[Row], quantity: TimeName, makers: dict[str, dict[str, Made]]) -> dict[str, dict[str, Made]]:

@@ -64,11 +64,11 @@ of their estimate.
 {overall}
 ## Bands
 
-The 80 % bands of calibration/table_bands.yaml (`tools/table_bands.py`): measured over predicted times of batches that do not wait for arrivals,
-with the model and with the part left out of what was fitted, ends moved outwards until bands made without a model, and those made without a
-part, hold 80 % of its rows. `held` is the lesser of those shares; where it is below 80 % the measurements contradict each other, and the ends
-are the percentiles of all, or those of the general band where that is wider. `default on ...`: other makers' parts, predicted as if nobody had
-measured an engine on them; `default, inherited`: makers without any row.
+The 80 % bands of calibration/table_bands.yaml (`tools/table_bands.py`): measured over predicted times of batches that do not wait for
+arrivals, with the model and with the part left out of what was fitted, ends moved outwards until bands made without a model, and those
+made without a part, hold 80 % of its rows. `held` is the lesser of those shares; where it is below 80 % the measurements contradict each
+other, and the ends are the percentiles of all, or those of the general band where that is wider. `default on ...`: other makers' parts,
+predicted as if nobody had measured an engine on them; `default, inherited`: makers without any row.
 
 {bands}
 ## By source

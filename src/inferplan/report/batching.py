@@ -336,7 +336,8 @@ def many_tables(c: Compared) -> list[Any]:
             gains = k.output_tokens_per_s / s.output_tokens_per_s if s else tails
             cells = [[*row, _s(t), *([significant(g)] if s else [])] for row, t, g in zip(cells, tails, gains, strict=True)]
         found.append(table(heads, cells, right=range(len(heads))))
-    return found + [table for x in (s, k) if x is not None and (table := _band_table(c, x)) is not None]
+    banded = (_band_table(c, x) for x in (s, k) if x is not None)
+    return [*found, *(t for t in banded if t is not None)]
 
 
 def _band_table(c: Compared, x: Serving) -> Any:
@@ -346,7 +347,7 @@ def _band_table(c: Compared, x: Serving) -> Any:
     for i, load in enumerate(c.loads):
         found = likely(c, x, i)
         values = [_time_at(x, n, None, i) for n in BANDED]
-        ends = [found and _ends_of(found, n, v, values[0], None) for n, v in zip(BANDED, values, strict=True)]
+        ends = [_ends_of(found, n, v, values[0], None) if found else None for n, v in zip(BANDED, values, strict=True)]
         rows.append((_load(c, load), *map(band_words, ends)))
     head = (f"80 % band, {name}", "TTFT", "TPOT", "E2E")
     return table(head, rows, right=range(4)) if any(row[1] for row in rows) else None

@@ -43,7 +43,9 @@ def _rows(o: Option) -> Iterator[dict[str, Any]]:
     gains, b = o.speed_up, o.loads
     usd = [None] * (len(b.batch) - 1) + [o.usd_per_million_tokens]
     for i, batch in enumerate(b.batch):
-        times: dict[str, float | None] = {"batch": float(batch), "tpot_s": float(b.tpot_s[i]), "output_tokens_per_s": float(b.output_tokens_per_s[i])}
+        times: dict[str, float | None] = {
+            "batch": float(batch), "tpot_s": float(b.tpot_s[i]), "output_tokens_per_s": float(b.output_tokens_per_s[i]),
+        }  # fmt: skip
         times["tpot_low_s"], times["tpot_high_s"] = o.tpot_band_s(i) or (None, None)
         yield shared | times | {"speed_up_over_bf16": float(gains[i]), "usd_per_million_tokens": usd[i]}
 
@@ -342,8 +344,8 @@ def _bands(options: Sequence[Option]) -> Iterator[str]:
         if o.estimate is not None and o.estimate.tpot_band_s:
             named = tuple(f"{q.upper()} {b.low - 1:+.0%} to {b.high - 1:+.0%}" for q in ("ttft", "tpot") if (b := o.estimate.band(q)))
             same.setdefault((*named, o.estimate.basis), []).append(f"{o.precision.name}{_where(o)}")
-    for (*named, basis), names in same.items():
-        yield f"80 % band of {', '.join(dict.fromkeys(names))} ({basis}): {', '.join(named)}."
+    for said, names in same.items():
+        yield f"80 % band of {', '.join(dict.fromkeys(names))} ({said[-1]}): {', '.join(said[:-1])}."
 
 
 def _where(o: Option) -> str:

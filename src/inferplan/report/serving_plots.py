@@ -130,8 +130,8 @@ def plot_curve(found: LoadCurve, *, ax: Axes | None = None) -> Axes:
             for key, style in (("mean", "-"), ("p99", DASHED)):
                 y = np.array([np.nan if s[name][key] is None else s[name][key] for _, s in found.points], dtype=float)
                 if key == "mean" and found.points and found.points[0][1][name]["mean_low"] is not None:
-                    ends = [np.array([s[name][f"mean_{end}"] for _, s in found.points], dtype=float) for end in ("low", "high")]
-                    ax.fill_between(rates, *ends, color=colour, alpha=0.15, lw=0, gid="band")
+                    lower, upper = (np.array([s[name][f"mean_{end}"] for _, s in found.points], dtype=float) for end in ("low", "high"))
+                    ax.fill_between(rates, lower, upper, color=colour, alpha=0.15, lw=0, gid="band")
                 ax.plot(rates, y, color=colour, ls=style, marker="o" if key == "mean" else None, ms=2.2, lw=1.0, label=f"{label}, {key}")
                 every.append(y)
         low, high = float(np.nanmin(every)) / 1.5, float(np.nanmax(every)) * 1.5

@@ -275,11 +275,16 @@ class Efficiency(Spec):
                 return self._as_kernel(kind, found, engine)
         raise Unsupported(f"the calibration '{self.name}' has nothing on {kind} in {rate} for {architecture}, nor in general")
 
-    def entry(self, kind: str, wanted: str, architecture: str, part: str | None = None) -> Entry:
-        """The entry that a kernel variant is looked up in, of all engines; raises Unsupported where there is none."""
+    def entry(
+        self, kind: str, wanted: str, architecture: str, part: str | None = None, *, engine: str = "", family: str = ""
+    ) -> Entry:  # fmt: skip
+        """The entry that a kernel variant is looked up in: of all engines, or that of an `engine` which ships it itself, by `family`.
+
+        Raises Unsupported where there is none.
+        """
         kind = ALIASES.get(kind, kind)
-        table = self.kernels.get(kind, {})
-        found = next(_entries(table, kind, (wanted,), architecture, part), None)
+        table = (self.engine_kernels.get(engine, {}) if engine else self.kernels).get(kind, {})
+        found = next(_entries(table, kind, (family, wanted) if engine else (wanted,), architecture, part), None)
         if found is None:
             raise Unsupported(f"the calibration '{self.name}' has nothing on {kind} in {wanted} for {architecture}, nor in general")
         return found.entry
