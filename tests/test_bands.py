@@ -166,7 +166,7 @@ def test_waiting_requests_and_front_ends_widen_what_clients_measure() -> None:
 
 
 def test_bands_of_known_residuals() -> None:
-    """Seven parts of which each is off by its own factor, so that without one of the outer two it lies outside; then two that contradict."""
+    """Seven parts of which each is off by its own factor, the outer two outside of the others; then two that contradict."""
     part = np.repeat(np.arange(7), 20)
     ratio = np.linspace(-0.3, 0.3, 7)[part] + 0.1 * np.tile(np.linspace(-1, 1, 20), 7)
     found = residual_bands.made([ratio], np.ones(140), [part])

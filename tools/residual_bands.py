@@ -88,8 +88,9 @@ def made(
 ) -> Made:
     """The band of runs: `ratios` holds logarithms of measured over predicted, an array for each way of predicting.
 
-    `units` say what is left out, in turn. Where nothing can be left out (one part, one model) ends move as the spread of a small sample is too small. Where no factor up to WIDEST
-    holds enough, since some contradict the others, the ends are the percentiles of all, or those of the `general` band where that is wider.
+    `units` say what is left out, in turn. Where nothing can be left out (one part, one model) ends move as the spread of a small sample
+    is too small. Where no factor up to WIDEST holds enough, since some contradict the others, the ends are the percentiles of all, or
+    those of the `general` band where that is wider.
     """
     told = [unit for unit in units if len(np.unique(unit)) > 1]
     rows = len(weight)

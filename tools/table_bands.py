@@ -8,8 +8,8 @@ whole batches of at least LONG output tokens are nearly all decode steps.
 - An engine's core (`vllm-v0`), and a core on a class of parts of another maker than NVIDIA: rows that tools/fit_tables.py fits are
   predicted with their model and with their part left out, others as they are, since nothing was fitted to them.
 - `default on amd` (intel, aws) and on classes of theirs, and `default` for makers without any row: rows of those parts predicted as if no
-  table had been there, from kernels of the makers' sheets and engines as they are on NVIDIA's parts. Where such rows say nothing of TTFT, it
-  has the wider ends of TPOT there and of TTFT on NVIDIA's unseen classes.
+  table had been there, from kernels of the makers' sheets and engines as they are on NVIDIA's parts. Where such rows say nothing of TTFT,
+  it has the wider ends of TPOT there and of TTFT on NVIDIA's unseen classes.
 """
 
 from __future__ import annotations
