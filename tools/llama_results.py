@@ -63,9 +63,8 @@ percentile, ends moved outwards until bands made without a part, and those made 
 of the two shares then. Where nothing up to {widest:g} does so, since sources contradict each other, `held` is what the percentiles of
 some hold of the others, and the ends are those of all rows, or of the vendor's band (of all vendors') where that is wider. `measured`:
 the part or the model left out of the fit. `inherited` of a vendor: its classes left out of the fit whole, one at a time; of all: its
-vendors. Below
-{least} rows a class takes its vendor's band, a vendor that of all; so do processors, of which there are no rows. An estimate's
-`inherited` band is never narrower than the `measured` one, nor that of TTFT than that of TPOT.
+vendors. Below {least} rows a class takes its vendor's band, a vendor that of all; so do processors, of which there are no rows. An
+estimate's `inherited` band is never narrower than the `measured` one, nor that of TTFT than that of TPOT.
 
 {bands}
 {slices_title}
