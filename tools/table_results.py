@@ -207,13 +207,15 @@ def _by(pairs: Iterable[Pair], columns: Sequence[str], *, least: int = 1) -> str
     for pair in pairs:
         row = pair[0].case.row | {"quantity": pair[0].case.quantity}
         groups[tuple(row[c] for c in columns)].append(pair)
+    banded = any(o.low is not None for pairs in groups.values() for o, _ in pairs)
     lines = []
     for key, own in groups.items():
         estimate, roof = summary(o for o, _ in own), summary(o for _, o in own if o is not None)
         if estimate.predicted >= least:
+            held = [_percent(estimate.covered, 0)] if banded else []
             roofline = [_percent(roof.median_error)] if roof.rows else []
-            lines.append((-(estimate.median_error or 0.0), [*(key or ("all",)), *_cells(estimate), *roofline]))
-    head = [*(columns or [""]), "rows", "predicted", "median", "mean", "90th", "within 20 %", "sign", "held"]
+            lines.append((-(estimate.median_error or 0.0), [*(key or ("all",)), *_cells(estimate), *held, *roofline]))
+    head = [*(columns or [""]), "rows", "predicted", "median", "mean", "90th", "within 20 %", "sign", *(["held"] if banded else [])]
     if any(len(line) > len(head) for _, line in lines):
         head.append("roofline median")
     return table(head, [line for _, line in sorted(lines, key=lambda pair: pair[0])])
@@ -222,11 +224,11 @@ def _by(pairs: Iterable[Pair], columns: Sequence[str], *, least: int = 1) -> str
 def _cells(s: Summary) -> list[str]:
     shown = [_percent(v) for v in (s.median_error, s.mean_error, s.p90_error, s.within["0.2"])]
     sign = "" if s.signed_median is None else f"{100 * s.signed_median:+.1f} %"
-    return [f"{s.rows:,}", f"{s.predicted:,}", *shown, sign, "" if s.covered is None else f"{100 * s.covered:.0f} %"]
+    return [f"{s.rows:,}", f"{s.predicted:,}", *shown, sign]
 
 
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f} %"
+def _percent(share: float | None, digits: int = 1) -> str:
+    return "" if share is None else f"{100 * share:.{digits}f} %"
 
 
 def _left(kind: str) -> str:
