@@ -2,13 +2,14 @@
 
 import csv
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 
-from inferplan.calibrate.cases import Case
+from inferplan.calibrate.cases import Case, read_cases
 from inferplan.calibrate.fit import calibrate, spread_over
 from inferplan.calibrate.parameters import Parameter, kernels_of, parameters_of, scaled
 from inferplan.calibrate.predict import Predictor
@@ -116,6 +117,58 @@ def test_an_interrupt_keeps_the_best_fit_so_far() -> None:
     assert np.median(np.abs(found.after)) < np.median(np.abs(found.before))
 
 
+LLAMA = {"model": "llama-3.1-8b", "gpu": "rtx-4090", "engine": "llama.cpp", "weights": "q4_k_m"}
+
+
+def llama_rows() -> list[Case]:
+    """Prompts and decode steps of llama.cpp, in two formats, without known values."""
+    decode = [{"context": str(n), "quantity": "decode_tokens_per_s"} for n in (64, 1024, 8192, 32768)]
+    prompts = [{"input_tokens": str(n), "quantity": "prefill_tokens_per_s"} for n in (64, 512, 4096)]
+    return [
+        Case(f"{weights}-{i}", cells["quantity"], 1.0, {**LLAMA, **cells, "weights": weights, "batch": "1"}, Path())
+        for weights in ("q4_k_m", "f16")
+        for i, cells in enumerate(decode + prompts)
+    ]
+
+
+def test_kernels_that_an_engine_ships_itself_are_fitted_too(tmp_path: Path) -> None:
+    """llama.cpp at 0.85 of the shipped bandwidth share and 0.75 of the FLOP share: both are found again, and the file keeps them."""
+    base = Efficiency.default()
+    e = estimate(model("llama-3.1-8b"), hardware("rtx-4090"), precision("q4_k_m"), engine="llama.cpp")
+    kernels = kernels_of(e) | kernels_of(estimate(model("llama-3.1-8b"), hardware("rtx-4090"), precision("f16"), engine="llama.cpp"))
+    assert {k.engine for k in kernels if k.kind in ("matmul", "attention_decode", "attention_prefill")} == {"llama.cpp"}
+    wanted = {"bandwidth": 0.85, "compute": 0.75}
+    chosen = {p: wanted[p.field] for p in parameters_of([e], base) if p.field in wanted}
+    made = scaled(base, kernels, chosen)
+    found = calibrate(truth(llama_rows(), made), base)
+    factor = {f.parameter.field: f.factor for f in found.fitted}
+    assert factor["bandwidth"] == pytest.approx(0.85, rel=0.05)
+    assert factor["compute"] == pytest.approx(0.75, rel=0.05)
+    path = tmp_path / "own.yaml"
+    path.write_text(calibration_yaml(found, name="own", source="rows", date="2026-11-30"))
+    read = Efficiency.load(path)
+    for case in llama_rows():
+        assert Predictor(read).predict(case).value == pytest.approx(Predictor(found.efficiency).predict(case).value, rel=1e-3)
+    kept, own = (of.engine_kernels["llama.cpp"]["matmul"]["k-quant"] for of in (base, read))
+    assert {level: entry for level, entry in own.items() if level != "rtx-4090"} == kept  # of no other part
+
+
+@pytest.mark.parametrize(("gpu", "most"), [("dgx-spark", 0.5), ("m5", 0.5)])
+def test_twenty_rows_of_one_part_under_llama_cpp(gpu: str, most: float) -> None:
+    """Public rows: 20 are fitted, evenly spread, and the error of the others comes down to half and less."""
+    rows = [c for c in read_cases(ROOT / "validation" / "llama.csv")[0] if c.row["gpu"] == gpu and c.row["host_class"] != "board"]
+    fitted = spread_over(rows, 20)
+    rest = [c for c in rows if c not in fitted]
+    before, after = (errors_of(rest, of) for of in (Efficiency.default(), calibrate(fitted, Efficiency.default()).efficiency))
+    assert len(rest) >= 10
+    assert after <= most * before
+
+
+def errors_of(cases: list[Case], efficiency: Efficiency) -> float:
+    """The median error of cases."""
+    return float(np.median([abs(o.error) for o in outcomes(cases, Predictor(efficiency)) if o.error is not None]))
+
+
 def test_no_usable_row_is_an_error() -> None:
     with pytest.raises(Unsupported, match="no row"):
         calibrate([Case("a", "params", 1.0, {"model": "7b"}, Path())], Efficiency.default())
@@ -170,3 +223,21 @@ def test_the_output_must_be_yaml_and_not_the_rows(tmp_path: Path, capsys: pytest
     assert main(["calibrate", str(rows), "-o", str(tmp_path / "own.txt")]) == 2
     assert "yaml" in capsys.readouterr().err
     assert rows.read_text().startswith("case")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "key",
+    [
+        ("serving.csv", "openai/gpt-oss-120b", "h200-sxm", "vllm", "0.18.0", "mxfp4", "2"),
+        ("offline.csv", "meta-llama/Llama-2-70b-chat-hf", "mi300x", "vllm", "", "fp8", "1"),
+    ],
+)
+def test_twenty_rows_halve_the_error_of_a_deployment_s_others(key: tuple[str, ...]) -> None:
+    """As validation/CALIBRATE.md says of these two, fitted and judged anew."""
+    sys.path.insert(0, str(ROOT / "tools"))
+    import calibration_gain
+
+    before, after, rest = calibration_gain.gain(calibration_gain.deployments()[key])
+    assert rest >= 14
+    assert after <= before / 2

@@ -582,7 +582,7 @@ def test_json_and_csv_agree(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     found = json.loads(out)
     rows = list(csv.DictReader(path.read_text().splitlines()))
     assert code == 0
-    assert found["schema"] == "inferplan/speculation/1"
+    assert found["schema"] == "inferplan/speculation/2"
     assert found["acceptance_rate"] is None
     assert len(rows) == len(found["sweep"])
     assert float(rows[0]["speed_up"]) == found["sweep"][0]["speed_up"]

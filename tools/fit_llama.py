@@ -19,7 +19,10 @@ import numpy as np
 import pandas as pd
 from fit_kernels import SHARPNESS
 from least_squares import STEP, levenberg_marquardt, soft
+from llama_bands import bands
 from llama_results import PAGE, page
+from residual_bands import Table
+from residual_bands import written as bands_written
 
 from inferplan.calibrate.cases import Case, read_cases
 from inferplan.calibrate.deployed import Deployment
@@ -131,7 +134,9 @@ class Rows:
             except InferplanError:
                 continue
             floor = e.floor_tpot_s if case.quantity == DECODE else e.floor_ttft_s
-            own = {"part": e.hardware.name, "class": e.hardware.architecture, "vendor": e.hardware.vendor, "shape": e.model.name}
+            part = e.hardware
+            own = {"part": part.name, "class": part.architecture, "vendor": part.vendor, "shape": e.model.name}
+            own["maker"] = part.architecture.split("-")[0]
             seconds = {"seconds": tokens / case.value, "floor": floor, "times": times, "others": times * others_s(step)}
             found += [(len(lines), *piece) for piece in pieces(step, times)]
             lines.append({**case.row, **own, **seconds, "case": case.name, "quantity": case.quantity, "value": case.value})
@@ -330,8 +335,8 @@ def basis_of(rows: Rows, level: str, kind: int, family: int, error: float | None
     return "basis: inherited" if near >= FEW else "basis: assumed"
 
 
-def written(fit: Fit, x: np.ndarray, held: np.ndarray) -> str:
-    """The calibration as a file; errors are of parts left out."""
+def written(fit: Fit, x: np.ndarray, held: np.ndarray, of: Table) -> str:
+    """The calibration as a file; errors are of parts left out, `of` holds the bands."""
     error = np.abs(held / fit.rows.column("seconds") - 1)
     errors = {name: float(np.median(error[fit.rows.class_of == i])) for i, name in enumerate(fit.rows.classes)}
     lines = [
@@ -354,7 +359,7 @@ def written(fit: Fit, x: np.ndarray, held: np.ndarray) -> str:
         f"  {ENGINE}: {{per_step: {per_step * 1e6:.0f} us, per_sequence: 20 us, basis: measured, rows: {len(fit.rows)}, "
         f"error: {np.median(error):.3f}, note: per_sequence assumed}}",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *bands_written(of)]) + "\n"
 
 
 def said(label: str, predicted: np.ndarray, rows: Rows) -> Iterator[str]:
@@ -382,8 +387,10 @@ def predictions(fit: Fit) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 def main() -> None:
     fit = Fit(Rows.read(read()))
     x, found = predictions(fit)
-    OUTPUT.write_text(written(fit, x, found["one part out"]))
-    PAGE.write_text(page(fit.rows.d, found))
+    unseen = {f"one {column} out": held_out(fit, x, column) for column in ("class", "maker")}
+    of = bands(fit.rows.d, found | unseen, fit.rows.weight, ENGINE)
+    OUTPUT.write_text(written(fit, x, found["one part out"], of))
+    PAGE.write_text(page(fit.rows.d, found, of))
     for name, predicted in found.items():
         for line in said(name, predicted, fit.rows):
             print(line)

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from markdown_table import table
+from residual_bands import HEAD as BAND_HEAD
+from residual_bands import LEAST, WIDEST, Table, rows_of
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "validation" / "LLAMA.md"
@@ -53,6 +55,17 @@ Written by `python tools/fit_llama.py`; do not edit. {rows:,} of the rows of [ll
 
 Speeds, measured over predicted: four of five rows lie between the 10th and the 90th percentile.
 
+{ratios}
+## Bands
+
+The 80 % bands of TPOT (decoding) and TTFT (prompts) in calibration/llama.yaml: measured over predicted time, from the 10th to the 90th
+percentile, ends moved outwards until bands made without a part, and those made without a model, hold 80 % of its rows; `held` is the lesser
+of the two shares then. Where nothing up to {widest:g} does so, since sources contradict each other, `held` is what the percentiles of
+some hold of the others, and the ends are those of all rows, or of the vendor's band (of all vendors') where that is wider. `measured`:
+the part or the model left out of the fit. `inherited` of a vendor: its classes left out of the fit whole, one at a time; of all: its
+vendors. Below {least} rows a class takes its vendor's band, a vendor that of all; so do processors, of which there are no rows. An
+estimate's `inherited` band is never narrower than the `measured` one, nor that of TTFT than that of TPOT.
+
 {bands}
 {slices_title}
 
@@ -76,14 +89,15 @@ Phase, part, format and source; `in` in sample, `part` and `model` left out, `si
 """
 
 
-def page(d: pd.DataFrame, found: dict[str, np.ndarray]) -> str:
+def page(d: pd.DataFrame, found: dict[str, np.ndarray], of: Table) -> str:
     """The whole page; predictions in seconds by how they were made."""
     decode = int((d.quantity == PHASES["decode"]).sum())
     return HEAD.format(
         rows=len(d), decode=decode, prefill=len(d) - decode, parts=d.part.nunique(), classes=d["class"].nunique(),
         models=d["shape"].nunique(), overall=_overall(d, found), sources=_by(d, found, "group"), vendors=_by(d, found, "vendor"),
         classes_table=_by(d, found, "class"), formats=_by(d, found, "weights"), parts_table=_by(d, found, "part"),
-        models_table=_by(d, found, "shape"), bands=_bands(d, found["one part out"]), slices_title=SLICES, slices=_slices(d, found),
+        models_table=_by(d, found, "shape"), ratios=_ratios(d, found["one part out"]), least=LEAST, widest=WIDEST,
+        bands=table(["", "band", "known", *BAND_HEAD], rows_of(of)), slices_title=SLICES, slices=_slices(d, found),
     )  # fmt: skip
 
 
@@ -109,7 +123,7 @@ def _by(d: pd.DataFrame, found: dict[str, np.ndarray], column: str) -> str:
     return table(["", column, "rows", "in", "part", "model", "sign"], lines)
 
 
-def _bands(d: pd.DataFrame, predicted: np.ndarray) -> str:
+def _ratios(d: pd.DataFrame, predicted: np.ndarray) -> str:
     ratio = predicted / d.seconds.to_numpy()
     lines = []
     for phase, quantity in PHASES.items():

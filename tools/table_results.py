@@ -24,6 +24,7 @@ from inferplan.roofline.efficiency import Efficiency
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "validation"
+BANDS = ROOT / "calibration" / "table_bands.yaml"
 LEAST = 4
 APART = ("model", "gpu", "prefill_workers", "decode_workers", "decode_dp", "decode_tp")
 
@@ -55,11 +56,21 @@ MLPerf's arrivals, tabulated from a collection by `tools/table_cases.py`, whose 
   for the few that `tools/fit_tables.py` names. What models and parts left out of their own fit get stands in that file's notes.
 - **roofline**: `--efficiency ideal`, which is what peak and bandwidth of the sheets allow, queues simulated the same way.
 
-`sign` is the median of signed errors; of throughputs above 0 where the estimate is too fast.
+`sign` is the median of signed errors; of throughputs above 0 where the estimate is too fast. `held` is the share of rows in the 80 % band
+of their estimate.
 
 ## All rows
 
 {overall}
+## Bands
+
+The 80 % bands of calibration/table_bands.yaml (`tools/table_bands.py`): measured over predicted times of batches that do not wait for
+arrivals, with the model and with the part left out of what was fitted, ends moved outwards until bands made without a model, and those
+made without a part, hold 80 % of its rows. `held` is the lesser of those shares; where it is below 80 % the measurements contradict each
+other, and the ends are the percentiles of all, or those of the general band where that is wider. `default on ...`: other makers' parts,
+predicted as if nobody had measured an engine on them; `default, inherited`: makers without any row.
+
+{bands}
 ## By source
 
 {groups}
@@ -115,7 +126,7 @@ def offline() -> None:
     page = OFFLINE.format(
         rows=len(found), overall=_by(pairs, []), groups=_by(pairs, ["group"]), engines=_by(pairs, ["engine"]), parts=_by(pairs, ["gpu"]),
         models=_by(pairs, ["model"]), slices=_by(pairs, ["group", "engine", "gpu", "quantity"], least=LEAST), least=LEAST,
-        why=REASONS.format(mlperf=_percent(mlperf.median_error)), left=_left("offline"),
+        why=REASONS.format(mlperf=_percent(mlperf.median_error)), left=_left("offline"), bands=_bands(),
     )  # fmt: skip
     (FOLDER / "OFFLINE.md").write_text(page)
 
@@ -158,23 +169,35 @@ def disaggregated() -> None:
     page = DISAGGREGATED.format(
         rows=len({o.case.name for o in found}), overall=_by(_alone(found), ["quantity"]),
         slices=_by(_alone(found), ["gpu", "engine", "weights", "input_tokens", "output_tokens", "quantity"]),
-        clients=_by(_alone(_banded(o) for o in found), ["concurrency", "quantity"]), why=BEHIND, left=_left("disaggregated"),
+        clients=_by(_alone(_by_clients(o) for o in found), ["concurrency", "quantity"]), why=BEHIND, left=_left("disaggregated"),
     )  # fmt: skip
     (FOLDER / "DISAGGREGATED.md").write_text(page)
+
+
+def _bands() -> str:
+    """The bands as the calibration has them; those of a place hold for what is measured and inherited alike."""
+    lines = []
+    for quantity, places in Efficiency.load(BANDS).bands.items():
+        for place, known in places.items():
+            names = ", ".join(known) if len({(b.low, b.high) for b in known.values()}) == 1 else ""
+            for name, b in known.items() if not names else [(names, next(iter(known.values())))]:
+                held = "" if b.covered is None else f"{b.covered:.0%}"
+                lines.append([quantity.upper(), place, name, f"{b.low - 1:+.0%}", f"{b.high - 1:+.0%}", str(b.rows or ""), held])
+    return table(["", "band", "known", "from", "to", "rows", "held"], lines)
 
 
 def _alone(found: Iterable[Outcome]) -> list[Pair]:
     return [(o, None) for o in found]
 
 
-def _banded(o: Outcome) -> Outcome:
+def _by_clients(o: Outcome) -> Outcome:
     """The same with its clients as a range."""
     clients = int(o.case.row["concurrency"])
-    low, high = next(band for band in BANDS if band[0] <= clients <= band[1])
+    low, high = next(band for band in CLIENTS if band[0] <= clients <= band[1])
     return replace(o, case=replace(o.case, row=o.case.row | {"concurrency": f"{low} to {high:,}"}))
 
 
-BANDS = ((1, 15), (16, 127), (128, 1023), (1024, 10**6))
+CLIENTS = ((1, 15), (16, 127), (128, 1023), (1024, 10**6))
 Pair = tuple[Outcome, Outcome | None]
 
 
@@ -184,13 +207,15 @@ def _by(pairs: Iterable[Pair], columns: Sequence[str], *, least: int = 1) -> str
     for pair in pairs:
         row = pair[0].case.row | {"quantity": pair[0].case.quantity}
         groups[tuple(row[c] for c in columns)].append(pair)
+    banded = any(o.low is not None for pairs in groups.values() for o, _ in pairs)
     lines = []
     for key, own in groups.items():
         estimate, roof = summary(o for o, _ in own), summary(o for _, o in own if o is not None)
         if estimate.predicted >= least:
+            held = [_percent(estimate.covered, 0)] if banded else []
             roofline = [_percent(roof.median_error)] if roof.rows else []
-            lines.append((-(estimate.median_error or 0.0), [*(key or ("all",)), *_cells(estimate), *roofline]))
-    head = [*(columns or [""]), "rows", "predicted", "median", "mean", "90th", "within 20 %", "sign"]
+            lines.append((-(estimate.median_error or 0.0), [*(key or ("all",)), *_cells(estimate), *held, *roofline]))
+    head = [*(columns or [""]), "rows", "predicted", "median", "mean", "90th", "within 20 %", "sign", *(["held"] if banded else [])]
     if any(len(line) > len(head) for _, line in lines):
         head.append("roofline median")
     return table(head, [line for _, line in sorted(lines, key=lambda pair: pair[0])])
@@ -202,8 +227,8 @@ def _cells(s: Summary) -> list[str]:
     return [f"{s.rows:,}", f"{s.predicted:,}", *shown, sign]
 
 
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f} %"
+def _percent(share: float | None, digits: int = 1) -> str:
+    return "" if share is None else f"{100 * share:.{digits}f} %"
 
 
 def _left(kind: str) -> str:

@@ -179,8 +179,11 @@ class Estimate:
 
         `waiting` says that requests wait for cache.
         """
-        known: Known = "waiting" if waiting else "measured" if self.basis == "measured" else "inherited"
-        return self.setting.efficiency.band(quantity, self.setting.engine, self.hardware.name, known)
+        of, place = self.setting.efficiency, (self.setting.engine, self.hardware.name)
+        known: Known = "measured" if self.basis == "measured" else "inherited"
+        own = of.band(quantity, *place, known, self.hardware.architecture)
+        waits = of.band(quantity, *place, "waiting", self.hardware.architecture) if waiting else None
+        return own.wider(waits) if own is not None else waits
 
     @property
     def tpot_band_s(self) -> tuple[float, float] | None:
@@ -189,8 +192,9 @@ class Estimate:
 
     @property
     def ttft_band_s(self) -> tuple[float, float] | None:
-        """The ends of the 80 % band of TTFT."""
-        return _ends(self.band("ttft"), self.ttft_s, self.floor_ttft_s)
+        """The ends of the 80 % band of TTFT; the high one with what host and front end take beside the steps, as clients measure it."""
+        beside = float(self.front_end_s(self.load.input_tokens)) if self.model.generates else 0.0
+        return _ends(self.band("ttft"), self.ttft_s, self.floor_ttft_s, beside)
 
     @property
     def e2e_band_s(self) -> tuple[float, float] | None:
@@ -263,11 +267,11 @@ class Estimate:
         return {rate: self.hardware.computed_in(rate) for rate in rates}
 
 
-def _ends(band: Band | None, estimate_s: float, floor_s: float) -> tuple[float, float] | None:
+def _ends(band: Band | None, estimate_s: float, floor_s: float, beside_s: float = 0.0) -> tuple[float, float] | None:
     if band is None:
         return None
-    low, high = band.of(estimate_s, floor_s)
-    return float(low), float(high)
+    low, high = band.of(np.array([estimate_s, estimate_s + beside_s]), floor_s)
+    return float(low[0]), float(high[1])
 
 
 def estimate(

@@ -7,13 +7,14 @@ to a prompt. Factors are of what the base calibration says, so that rows of one 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from inferplan.deployment import Estimate
 from inferplan.roofline.efficiency import ALIASES, Added, Efficiency, Entry, Overhead, variant
+from inferplan.specs.catalog import normalise
 
 Kind = Literal["bandwidth", "compute", "engine"]
 PART_SPREADS = {"bandwidth": 0.25, "compute": 0.35}
@@ -45,12 +46,27 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Kernel:
-    """A kernel that the rows use: on which part, of what kind, in which variant."""
+    """A kernel that the rows use: on which part, of what kind, in which variant.
+
+    engine, family
+        the engine whose own kernel it is, and the name of its entry there; both '' for those that engines share.
+    """
 
     part: str
     architecture: str
     kind: str
     variant: str
+    engine: str = ""
+    family: str = ""
+
+    @property
+    def key(self) -> str:
+        """The name under which an entry of its own goes before all others."""
+        return self.family or self.variant
+
+    def entry(self, of: Efficiency) -> Entry:
+        """What a calibration says of it."""
+        return of.entry(self.kind, self.variant, self.architecture, self.part, engine=self.engine, family=self.family)
 
 
 def kernels_of(e: Estimate) -> set[Kernel]:
@@ -61,8 +77,18 @@ def kernels_of(e: Estimate) -> set[Kernel]:
         if op.kind != "collective":
             rate = "none" if op.rate == "none" else part.computed_in(op.rate)
             kind = ALIASES.get(op.kind, op.kind)
-            found.add(Kernel(part.name, part.architecture, kind, variant(kind, rate, op.stored or None)))
+            shared = Kernel(part.name, part.architecture, kind, variant(kind, rate, op.stored or None))
+            found.add(_own(shared, e.setting.efficiency.kernel_of(op, part, stored=op.stored or None, engine=e.setting.engine).origin, e))
     return found
+
+
+def _own(shared: Kernel, origin: str, e: Estimate) -> Kernel:
+    """The kernel as one of the engine's own, under the name its entry has there, where it ships this kernel itself."""
+    engine = normalise(e.setting.engine)
+    place = f"{e.setting.engine}.{shared.kind}."
+    if engine not in e.setting.efficiency.engine_kernels or not origin.startswith(place):
+        return shared
+    return replace(shared, engine=engine, family=origin.removeprefix(place).split(".")[0])
 
 
 def parameters_of(estimates: Iterable[Estimate], base: Efficiency) -> list[Parameter]:
@@ -89,12 +115,19 @@ def _matters(field: str, estimates: list[Estimate]) -> bool:
 def scaled(base: Efficiency, kernels: Iterable[Kernel], factors: Mapping[Parameter, float]) -> Efficiency:
     """The base with factors applied: entries of their own for the kernels of each part, and for each engine."""
     by_part = {(p.owner, p.kind): x for p, x in factors.items() if p.kind != "engine"}
-    table = {kind: {name: dict(levels) for name, levels in variants.items()} for kind, variants in base.kernels.items()}
+    shared, own = _copied(base.kernels), {engine: _copied(kinds) for engine, kinds in base.engine_kernels.items()}
     for kernel in kernels:
-        entry = base.entry(kernel.kind, kernel.variant, kernel.architecture, kernel.part)
         factor = [by_part.get((kernel.part, name), 1.0) for name in ("compute", "bandwidth")]
-        table.setdefault(kernel.kind, {}).setdefault(kernel.variant, {})[kernel.part] = _times(entry, *factor)
-    return base.model_copy(update={"kernels": table, "engines": {**base.engines, **_engines(base, factors)}})
+        table = own[kernel.engine] if kernel.engine else shared
+        table.setdefault(kernel.kind, {}).setdefault(kernel.key, {})[kernel.part] = _times(kernel.entry(base), *factor)
+    return base.model_copy(update={"kernels": shared, "engine_kernels": own, "engines": {**base.engines, **_engines(base, factors)}})
+
+
+Table = dict[str, dict[str, dict[str, Entry]]]
+
+
+def _copied(table: Table) -> Table:
+    return {kind: {name: dict(levels) for name, levels in variants.items()} for kind, variants in table.items()}
 
 
 def _times(entry: Entry, compute: float, bandwidth: float) -> Entry:

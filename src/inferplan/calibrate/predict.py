@@ -105,7 +105,7 @@ class Predictor:
 
     def _new_times(self, case: Case, deployment: Deployment, load: Loop | Batch, pools: Pools | None) -> tuple[Times, Banded]:
         if pools is not None:
-            return self._pool_times(case, deployment, load, pools), Banded(None, None, load)  # too few such runs to know a band
+            return self._pool_times(case, deployment, load, pools), Banded(None, load)  # too few such runs to know a band
         estimated = self._estimates.get(deployment)
         if estimated is None:
             estimated = self._estimates[deployment] = deployment.estimator(case, self.efficiency)

@@ -49,7 +49,7 @@ def load_curve(
     check_html(html)
     ready = o.prepared(asked, traffic)
     with progress(points, quiet=quiet) as told:
-        found = curve_of(ready.requests, ready.run, points=points, most=most, slo=ready.slo, progress=told)
+        found = curve_of(ready.requests, ready.run, points=points, most=most, slo=ready.slo, progress=told, likely=ready.likely)
     put_out(
         as_json=as_json, csv=csv, plot=plot, record=lambda: curve_record(ready.estimate, found, ready.source),
         rows=lambda: curve_rows(found), columns=CURVE_COLUMNS, picture=lambda: _picture(found),

@@ -13,6 +13,7 @@ from inferplan.errors import SpecError
 if TYPE_CHECKING:
     from inferplan.deployment import Estimate
     from inferplan.serving.lengths import Lengths
+    from inferplan.serving.likely import Likely
     from inferplan.serving.requests import Requests
     from inferplan.serving.schedule import Schedule
     from inferplan.serving.served import Served
@@ -248,6 +249,16 @@ class Prepared:
     traffic: Traffic
     prefilling: Prefilling | None
     slo: Slo | None
+
+    @property
+    def likely(self) -> Likely | None:
+        """The bands of its times; None for step times of one's own, and for separate pools and drafts, of which too few runs are known."""
+        from inferplan.serving.likely import Likely
+
+        t = self.traffic
+        if t.steps not in ("table", "linear") or self.prefilling is not None or t.draft_tokens:
+            return None
+        return Likely.of(self.estimate, self.requests, t.replicas)
 
     def run(self, requests: Requests, *, series: bool = False, progress: Any = None) -> Served:
         """The simulation of some requests."""

@@ -49,7 +49,7 @@ def simulate(
     ready = o.prepared(asked, traffic)
     with progress(len(ready.requests), quiet=quiet) as told:
         served = ready.run(ready.requests, series=bool(series or plot or html), progress=told)
-    found = summary(served, ready.slo)
+    found = summary(served, ready.slo, ready.likely)
     if csv:
         files.write_text(csv, rows_text(served, CSV_COLUMNS))
     if parquet:
@@ -59,7 +59,7 @@ def simulate(
     if plot:
         from inferplan.report.serving_plots import plot_served
 
-        canvas.write_picture(plot_served(served, ready.slo), plot)
+        canvas.write_picture(plot_served(served, ready.slo, likely=ready.likely), plot)
     write_html(html, lambda: _page(ready, served, found))
     if as_json:
         typer.echo(files.json_text(record(ready.estimate, served, found, ready.source)))

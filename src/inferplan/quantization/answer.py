@@ -104,6 +104,14 @@ class Option:
         found: np.ndarray = _tpot_s(self.base, self.loads.batch) / self.loads.tpot_s
         return found
 
+    def tpot_band_s(self, at: int) -> tuple[float, float] | None:
+        """The ends of the 80 % band of TPOT at one of the loads; None where it does not run or no band is known."""
+        band = None if self.estimate is None else self.estimate.band("tpot")
+        if band is None or self.loads is None:
+            return None
+        low, high = band.of(self.loads.tpot_s, self.loads.floor_tpot_s)
+        return float(low[at]), float(high[at])
+
     @property
     def usd_per_million_tokens(self) -> float | None:
         """Price of a million output tokens at the most requests at once; None where no price is listed or it does not fit."""

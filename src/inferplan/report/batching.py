@@ -13,10 +13,11 @@ from inferplan.errors import DoesNotFit, Unsupported
 from inferplan.report.canvas import BLUE, DASHED, DOTTED, GROUND, SMALL, VERMILION, canvas, panels, plain, powers_of_two, title, unit_axis
 from inferplan.report.estimates import deployed, front_end
 from inferplan.report.screen import Bold, put, table
-from inferplan.report.words import devices, drawn_devices, engine, resolved
+from inferplan.report.words import band_words, devices, drawn_devices, engine, resolved, with_band
 from inferplan.serving.batch_times import Workload, prefill_steps, reservation, reserved_tokens
 from inferplan.serving.continuous import Continuous, Serving, continuous
 from inferplan.serving.lengths import Lengths
+from inferplan.serving.likely import Likely
 from inferplan.serving.static import Static, gain, static
 from inferplan.terms import TERMS
 from inferplan.units import show, significant
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.console import Console
 
-SCHEMA = "inferplan/batching/1"
+SCHEMA = "inferplan/batching/2"
 QUANTILES = (50, 90, 99)
 ALIKE = 1.0005
 UNBOUNDED = "grows"  # a queue that is asked for more than it serves
@@ -34,9 +35,14 @@ NUMBERS = (
     "cache_reserved", "cache_used",
 )  # fmt: skip
 EMPTY = "cache kept empty"
+TIMES = ("ttft", "tpot", "itl", "e2e")
+BANDED = ("ttft", "tpot", "e2e")
+ENDS = ("low", "high")
 COLUMNS = (
     "batching", "rate_per_s", "concurrency", "places", "stable", *NUMBERS, "padding", "idle", "returned_s",
-    *(f"{name}_p{q}_s" for name in ("ttft", "tpot", "itl", "e2e") for q in QUANTILES), *(f"running_p{q}" for q in QUANTILES),
+    *(f"{name}_p{q}_s" for name in TIMES for q in QUANTILES), *(f"running_p{q}" for q in QUANTILES),
+    *(f"{name}_{end}_s" for name in BANDED for end in ENDS),
+    *(f"{name}_p{q}_{end}_s" for name in TIMES for q in QUANTILES for end in ENDS),
 )  # fmt: skip
 
 
@@ -92,8 +98,33 @@ def rows(c: Compared) -> list[dict[str, Any]]:
         for name, s, places in both:
             row: dict[str, Any] = {"batching": name, "rate_per_s": None, "concurrency": None, c.kind: load, "places": places}
             row |= {"stable": bool(s.stable[i])} | {key: float(getattr(s, key)[i]) for key in NUMBERS}
-            found.append(row | _own(s, i))
+            row |= _own(s, i)
+            found.append(row | _bands(likely(c, s, i), row))
     return found
+
+
+def likely(c: Compared, s: Serving, i: int) -> Likely | None:
+    """Where four of five measurements lie about the times at a load; None where there is no end to them."""
+    if not bool(s.stable[i]):
+        return None
+    waiting = c.kind == "concurrency" and float(c.loads[i]) > _limit(s)[0]
+    return Likely(c.estimate, waiting, float(c.estimate.front_end_s(c.workload.input.mean)))
+
+
+def _bands(found: Likely | None, row: dict[str, Any]) -> dict[str, float | None]:
+    """The ends of the bands of a row's means and percentiles."""
+    ends: dict[str, float | None] = {}
+    for name in TIMES:
+        for mark, share in (("", None), *((f"_p{q}", q / 100) for q in QUANTILES)):
+            value, first = row.get(f"{name}{mark}_s"), row.get(f"ttft{mark}_s")
+            if value is not None and first is not None:
+                low, high = (found and _ends_of(found, name, value, first, share)) or (None, None)
+                ends |= {f"{name}{mark}_low_s": low, f"{name}{mark}_high_s": high}
+    return ends
+
+
+def _ends_of(found: Likely, name: str, value: float, first: float, share: float | None) -> tuple[float, float] | None:
+    return found.whole(value, first, share) if name == "e2e" else found.ends("ttft" if name == "ttft" else "tpot", value, share)
 
 
 def _own(s: Serving, i: int) -> dict[str, Any]:
@@ -261,9 +292,10 @@ def one_table(c: Compared) -> Any:
         *(_row(name, s, k, _number) for name in ("running", "waiting")),
         _row("load", s, k, lambda v: f"{100 * v:.0f} %"),
         *(_row(name, s, k, _number) for name in ("requests_per_s", "output_tokens_per_s")),
-        *(_row(name, s, k, _s) for name in ("wait_s", "ttft_s", "tpot_s", "e2e_s")),
+        _row("wait_s", s, k, _s),
+        *((TERMS[f"{name}_s"].label, *(_banded(c, x, name) if x else "" for x in (s, k))) for name in BANDED),
         ("  the whole batch", _s(s.returned_s) if s else "", ""),
-        *((f"{label}, p99", "", _s(law(0.99))) for label, law in _tails(k)),
+        *((f"{label}, p99", "", _banded(c, k, name, 0.99)) for name, (label, _) in zip(TIMES, _tails(k), strict=True)),
     ]
     return table(("Mean over requests", "static", "continuous"), cells, right=(1, 2))
 
@@ -271,6 +303,17 @@ def one_table(c: Compared) -> Any:
 def _tails(k: Continuous) -> list[tuple[str, Any]]:
     laws = {"TTFT": k.ttft_quantile_s, "TPOT": k.tpot_quantile_s, "one gap": k.itl_quantile_s, "end to end": k.e2e_quantile_s}
     return list(laws.items())
+
+
+def _banded(c: Compared, s: Serving, name: str, share: float | None = None, i: int = 0) -> str:
+    """A time at a load with its band."""
+    value, first = (_time_at(s, n, share, i) for n in (name, "ttft"))
+    found = likely(c, s, i)
+    return _s(value) if found is None else with_band(value, _ends_of(found, name, value, first, share), _s(value))
+
+
+def _time_at(s: Serving, name: str, share: float | None, i: int) -> float:
+    return float(getattr(s, f"{name}_s")[i] if share is None else getattr(s, f"{name}_quantile_s")(share)[i])
 
 
 def _row(name: str, s: Static | None, k: Continuous, words: Any) -> tuple[str, str, str]:
@@ -293,7 +336,21 @@ def many_tables(c: Compared) -> list[Any]:
             gains = k.output_tokens_per_s / s.output_tokens_per_s if s else tails
             cells = [[*row, _s(t), *([significant(g)] if s else [])] for row, t, g in zip(cells, tails, gains, strict=True)]
         found.append(table(heads, cells, right=range(len(heads))))
-    return found
+    banded = (_band_table(c, x) for x in (s, k) if x is not None)
+    return [*found, *(t for t in banded if t is not None)]
+
+
+def _band_table(c: Compared, x: Serving) -> Any:
+    """Where four of five measurements of each time are expected, a row per load; None where no band is known."""
+    name = "continuous" if isinstance(x, Continuous) else "static"
+    rows = []
+    for i, load in enumerate(c.loads):
+        found = likely(c, x, i)
+        values = [_time_at(x, n, None, i) for n in BANDED]
+        ends = [_ends_of(found, n, v, values[0], None) if found else None for n, v in zip(BANDED, values, strict=True)]
+        rows.append((_load(c, load), *map(band_words, ends)))
+    head = (f"80 % band, {name}", "TTFT", "TPOT", "E2E")
+    return table(head, rows, right=range(4)) if any(row[1] for row in rows) else None
 
 
 def _load(c: Compared, load: float) -> str:
@@ -328,6 +385,8 @@ def remarks(c: Compared) -> list[str]:
         "Static: prompts padded to the longest, the longest request's cache set aside in one piece, finished rows computed to the end"
         " of the batch." + (" Its waits are approximate, within a quarter." if c.kind == "rate_per_s" else "")
     )
+    if c.single and rows(c)[-1]["tpot_low_s"] is not None:
+        lines.append("In brackets: where four of five measurements are expected (80 % band), in the unit of the time.")
     mixed = "prefills share steps with decodes" if prefill_steps(e) == "mixed" else "decodes wait while prompts are prefilled"
     aside = "cache is taken as requests grow" if reservation(e) == "as-needed" else "cache is set aside for the longest request"
     lines.append(f"Continuous, by the habits of {e.engine.title}: {mixed}; {aside}. Preemption costs nothing here.")
@@ -400,6 +459,8 @@ def _draw_answer(ax: Axes, c: Compared, swept: Compared) -> None:
         colour = VERMILION if kind == "static" else BLUE
         values = np.where(all_.stable, getattr(all_, name), np.nan)
         ax.plot(swept.loads, values, color=colour, label=kind, gid=kind)
+        if all_ is swept.continuous:
+            _draw_band(ax, swept, name)
         points = np.where(one.stable, getattr(one, name), np.nan)
         ax.plot(c.loads, points, "o", color=colour, ms=2.5, gid=f"{kind} asked", clip_on=False)
         spans.append(values[np.isfinite(values)])
@@ -411,6 +472,22 @@ def _draw_answer(ax: Axes, c: Compared, swept: Compared) -> None:
     unit_axis(ax.yaxis, label, unit, (low / 1.5, high * 1.5))
     ax.legend(loc="upper left" if c.kind == "concurrency" else "upper center")
     _draw_limits(ax, c, swept.loads)
+
+
+def _draw_band(ax: Axes, swept: Compared, name: str) -> None:
+    """Where four of five measurements of continuous batching are expected: whole requests, or the inverse of TPOT for what it makes."""
+    k = swept.continuous
+    values = np.where(k.stable, getattr(k, name), np.nan)
+    if name == "e2e_s":
+        found = [likely(swept, k, i) for i in range(swept.loads.size)]
+        ends = [b and b.whole(float(v), float(t)) for b, v, t in zip(found, values, k.ttft_s, strict=True)]
+        low, high = np.transpose([pair or (np.nan, np.nan) for pair in ends])
+    elif (band := swept.estimate.band("tpot")) is not None:
+        low, high = values / band.high, values / band.low
+    else:
+        return
+    if np.isfinite(low).any():
+        ax.fill_between(swept.loads, low, high, color=BLUE, alpha=0.15, lw=0, gid="band", label="80 % band")
 
 
 def _draw_limits(ax: Axes, c: Compared, loads: np.ndarray) -> None:

@@ -30,7 +30,8 @@ def calibration_yaml(found: Calibrated, *, name: str, source: str, date: str) ->
         "title": title,
         "base": "default",
         "sources": {"cases": {"title": source, "date": date, "kind": "measured"}},
-        "kernels": _kernels(found),
+        "kernels": _kernels(found, ""),
+        "engine_kernels": {engine: _kernels(found, engine) for engine in sorted({k.engine for k in found.kernels if k.engine})},
         "engines": _engines(found),
         "bands": {
             quantity: {place: {"measured": band.model_dump(exclude_none=True)} for place, band in places.items()}
@@ -50,11 +51,11 @@ def factors(found: Calibrated) -> list[str]:
     return lines
 
 
-def _kernels(found: Calibrated) -> dict[str, Any]:
+def _kernels(found: Calibrated, engine: str) -> dict[str, Any]:
     table: dict[str, Any] = {}
     for k in found.kernels:
-        entry = found.efficiency.entry(k.kind, k.variant, k.architecture, k.part)
-        table.setdefault(k.kind, {}).setdefault(k.variant, {})[k.part] = _entry(entry, len(found.cases))
+        if k.engine == engine:
+            table.setdefault(k.kind, {}).setdefault(k.key, {})[k.part] = _entry(k.entry(found.efficiency), len(found.cases))
     return table
 
 
@@ -63,6 +64,8 @@ def _entry(entry: Fitted, rows: int) -> dict[str, Any]:
         "eff_flops": _share(entry.eff_flops), "eff_bandwidth": _share(entry.eff_bandwidth), "launch": _time(entry.launch),
         "basis": "measured", "rows": rows,
     }  # fmt: skip
+    if entry.peak:
+        own["peak"] = entry.peak
     if isinstance(entry, Entry) and entry.engines:
         own["engines"] = {name: _entry(fitted, rows) for name, fitted in entry.engines.items()}
     return own

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from inferplan.deployment import Estimate, usd_per_million_tokens
 from inferplan.report.estimates import value
 from inferplan.report.screen import table
-from inferplan.report.words import requests
+from inferplan.report.words import requests, with_band
 from inferplan.units import show, significant
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ def show_comparison(found: list[Estimate], out: Console) -> None:
     shared = f", {found[0].gpus} devices each" if found[0].gpus > 1 and len({e.gpus for e in found}) == 1 else ""
     out.print(f"{load.input_tokens:,} tokens in, {load.output_tokens:,} out, batch {load.batch:,}{shared}", style="bold")
     out.print(comparison_table(found))
+    if any(e.tpot_band_s for e in found):
+        out.print("In brackets: where four of five measurements are expected (80 % band), in the unit of the time.")
     for e in found:
         if not e.fits:
             room = e.capacity.reason() or f"room for {requests(e.max_sequences)}"
@@ -47,8 +49,8 @@ def _figures(e: Estimate) -> tuple[str, ...]:
     return (
         show(value(e.capacity.weight_bytes_per_gpu), "B", binary=True),
         f"{e.max_sequences:,.0f}" if e.fits else "no",
-        show(e.ttft_s, "s"),
-        show(e.tpot_s, "s"),
+        with_band(e.ttft_s, e.ttft_band_s),
+        with_band(e.tpot_s, e.tpot_band_s),
         show(e.floor_tpot_s, "s"),
         significant(e.output_tokens_per_s),
         "" if usd is None else f"{value(usd):,.2f}",

@@ -316,8 +316,8 @@ def request_table(e: Estimate) -> Any:
 
 
 BASES = {
-    "measured": "The band held 80 % of served runs of unseen models; most of the time here is in kernels timed on this class of parts.",
-    "inherited": "Kernels or engine were not measured here but are those of relatives; the band is of classes left out, and may be narrow.",
+    "measured": "The band held 80 % of measurements that no fit had seen, of this engine or class of parts where there are enough.",
+    "inherited": "Kernels or engine were not measured here but are those of relatives; the band is of parts, classes or makers left out.",
 }
 
 
@@ -414,7 +414,8 @@ def remarks(e: Estimate) -> list[str]:
 def front_end(e: Estimate, input_tokens: float) -> list[str]:
     """What host and front end take for a prompt beside the engine's steps, which times to first token here leave out."""
     each = float(e.front_end_s(input_tokens))
-    return [f"Not in TTFT: about {show(each, 's')} per prompt that host and front end take beside the steps."] if each else []
+    banded = "; the high end of its band has them" if e.ttft_band_s else ""
+    return [f"Not in TTFT: about {show(each, 's')} per prompt that host and front end take beside the steps{banded}."] if each else []
 
 
 def see_also(e: Estimate, asked_model: str, asked_gpu: str) -> str:

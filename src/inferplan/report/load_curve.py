@@ -9,22 +9,25 @@ import numpy as np
 from inferplan.deployment import Estimate
 from inferplan.report.estimates import deployed
 from inferplan.report.screen import Bold, table
+from inferplan.report.words import band_words
 from inferplan.serving.summary import LoadCurve
 from inferplan.units import show, significant
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-SCHEMA = "inferplan/load-curve/1"
+SCHEMA = "inferplan/load-curve/2"
 _TIMES = {"ttft_s": ("mean", "p99"), "tpot_s": ("mean", "p99"), "e2e_s": ("mean", "p99")}
 _RATES = ("requests_per_s", "output_tokens_per_s", "mean_in_flight", "preemptions", "slo_share", "goodput_per_s", "slo_met")
-CURVE_COLUMNS = ("offered_per_s", *_RATES, *(f"{t}.{k}" for t, keys in _TIMES.items() for k in keys))
+_ENDS = ("", "_low", "_high")
+_STATED = tuple((t, f"{k}{end}") for t, keys in _TIMES.items() for k in keys for end in _ENDS)
+CURVE_COLUMNS = ("offered_per_s", *_RATES, *(f"{t}.{k}" for t, k in _STATED))
 
 
 def curve_rows(found: LoadCurve) -> list[dict[str, Any]]:
     """A row per rate, in base units."""
     return [
-        {"offered_per_s": rate, **{k: s.get(k) for k in _RATES}, **{f"{t}.{k}": s[t][k] for t, keys in _TIMES.items() for k in keys}}
+        {"offered_per_s": rate, **{k: s.get(k) for k in _RATES}, **{f"{t}.{k}": s[t][k] for t, k in _STATED}}
         for rate, s in found.points
     ]
 
@@ -63,6 +66,21 @@ def show_curve(e: Estimate, found: LoadCurve, source: str, out: Console) -> None
         head.append("in limits")
     out.print("")
     out.print(table(head, rows, right=range(len(head))))
+    if any(s["ttft_s"]["mean_low"] is not None for _, s in found.points):
+        out.print("")
+        out.print(_band_table(found))
+
+
+def _band_table(found: LoadCurve) -> Any:
+    """Where four of five measurements of each time are expected."""
+    head = ["80 % band at", "TTFT", "p99", "TPOT", "p99", "E2E", "p99"]
+    rows = [[significant(rate), *(band_words(_ends(s, t, k)) for t, keys in _TIMES.items() for k in keys)] for rate, s in found.points]
+    return table(head, rows, right=range(len(head)))
+
+
+def _ends(s: dict[str, Any], time: str, key: str) -> tuple[float, float] | None:
+    low, high = s[time][f"{key}_low"], s[time][f"{key}_high"]
+    return None if low is None else (low, high)
 
 
 def _cells(rate: float, s: dict[str, Any], found: LoadCurve) -> list[str]:

@@ -20,12 +20,12 @@ from inferplan.units import show, significant
 if TYPE_CHECKING:
     from rich.console import Console
 
-SCHEMA = "inferplan/quantization/1"
+SCHEMA = "inferplan/quantization/2"
 ROW = (
     "hardware", "weight_format", "kv_format", "runs", "reason", "fits", "weight_bytes", "code_bytes", "scale_bytes", "wide_bytes",
     "bits_per_weight", "saving", "bytes_per_token", "computed_in", "product_gain", "kv_bytes_per_token", "kv_scale_bytes_per_token",
-    "kv_scale_bytes_per_sequence", "cache_copies", "kv_cache_tokens", "max_sequences", "ttft_s", "batch", "tpot_s", "output_tokens_per_s",
-    "speed_up_over_bf16", "usd_per_million_tokens",
+    "kv_scale_bytes_per_sequence", "cache_copies", "kv_cache_tokens", "max_sequences", "ttft_s", "ttft_low_s",
+    "ttft_high_s", "batch", "tpot_s", "tpot_low_s", "tpot_high_s", "output_tokens_per_s", "speed_up_over_bf16", "usd_per_million_tokens",
 )  # fmt: skip
 MEASURE = "measure on your own evaluation set"
 
@@ -43,7 +43,10 @@ def _rows(o: Option) -> Iterator[dict[str, Any]]:
     gains, b = o.speed_up, o.loads
     usd = [None] * (len(b.batch) - 1) + [o.usd_per_million_tokens]
     for i, batch in enumerate(b.batch):
-        times = {"batch": float(batch), "tpot_s": float(b.tpot_s[i]), "output_tokens_per_s": float(b.output_tokens_per_s[i])}
+        times: dict[str, float | None] = {
+            "batch": float(batch), "tpot_s": float(b.tpot_s[i]), "output_tokens_per_s": float(b.output_tokens_per_s[i]),
+        }  # fmt: skip
+        times["tpot_low_s"], times["tpot_high_s"] = o.tpot_band_s(i) or (None, None)
         yield shared | times | {"speed_up_over_bf16": float(gains[i]), "usd_per_million_tokens": usd[i]}
 
 
@@ -326,12 +329,23 @@ def remarks(answers: Sequence[Quantized]) -> list[str]:
     ]
     lines += list(dict.fromkeys(f"{o.precision.name} in {e.engine.title}: {note}." for o in options if (note := _cautious(o))))
     if not e.setting.ideal:
-        lines += list(_assumed(options))
+        lines += [*_bands(options), *_assumed(options)]
     lines.append("Gains are against bf16 weights and cache at the same batch; 'most' is as many requests as fit, at most 1,024.")
     if e.model.note:
         lines.append(f"Model: {e.model.note}")
     lines.append("See also: inferplan estimate --dtype ...; --plot FILE, --csv FILE, --json; docs/quantization.md.")
     return lines
+
+
+def _bands(options: Sequence[Option]) -> Iterator[str]:
+    """Where four of five measurements are expected about the times, by formats that have the same band."""
+    same: dict[tuple[str, ...], list[str]] = {}
+    for o in options:
+        if o.estimate is not None and o.estimate.tpot_band_s:
+            named = tuple(f"{q.upper()} {b.low - 1:+.0%} to {b.high - 1:+.0%}" for q in ("ttft", "tpot") if (b := o.estimate.band(q)))
+            same.setdefault((*named, o.estimate.basis), []).append(f"{o.precision.name}{_where(o)}")
+    for said, names in same.items():
+        yield f"80 % band of {', '.join(dict.fromkeys(names))} ({said[-1]}): {', '.join(said[:-1])}."
 
 
 def _where(o: Option) -> str:

@@ -28,6 +28,7 @@ from inferplan.report.canvas import (
 )
 from inferplan.report.words import drawn_devices
 from inferplan.terms import TERMS
+from inferplan.units import significant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,6 +37,7 @@ PARTS = (GREEN, PURPLE, MIDDLE, BLACK)
 STACK = (("values", "code_bytes", BLUE), ("scales", "scale_bytes", VERMILION), ("wide", "wide_bytes", ORANGE), ("cache", "", SKY))
 WIDTH, ROW, HEAD = 6.6, 0.16, 1.25  # inches
 MOST_PARTS = len(PARTS)
+WIDE = 9  # characters beside a bar, from which on it gets more room
 
 
 def plot_quantization(answers: Sequence[Quantized], *, ax: Axes | None = None) -> Axes:
@@ -123,7 +125,8 @@ def _bars(ax: Axes, answers: Sequence[Quantized], values: Sequence[Sequence[floa
         ax.barh(at, shown, height=0.92 * height, color=PARTS[i], lw=0, label=q.base.hardware.name, gid=q.base.hardware.name)
         for y, size, text in zip(at, shown, texts, strict=True):
             ax.annotate(text, (size, y), (1.5, 0), textcoords="offset points", va="center", fontsize=SMALL)
-    top = 1.28 * max(max(np.nan_to_num(np.asarray(v, dtype=float)), default=0.0) for v in values)
+    longest = max(len(text) for texts in words for text in texts)
+    top = (1.28 if longest < WIDE else 1.75) * max(max(np.nan_to_num(np.asarray(v, dtype=float)), default=0.0) for v in values)
     ax.set_xlim(0, top or 1.0)
     ax.tick_params(axis="y", length=0)
     ax.grid(False, axis="y")
@@ -132,7 +135,7 @@ def _bars(ax: Axes, answers: Sequence[Quantized], values: Sequence[Sequence[floa
 def _draw_latency(ax: Axes, answers: Sequence[Quantized]) -> None:
     values = [[float(o.loads.tpot_s[0]) if o.loads is not None and o.fits else np.nan for o in q.options] for q in answers]
     words = [
-        [f"{1e3 * v:.3g}" if np.isfinite(v) else _missing(o) for v, o in zip(row, q.options, strict=True)]
+        [_shown(o, v) if np.isfinite(v) else _missing(o) for v, o in zip(row, q.options, strict=True)]
         for row, q in zip(values, answers, strict=True)
     ]
     _bars(ax, answers, values, words)
@@ -140,6 +143,12 @@ def _draw_latency(ax: Axes, answers: Sequence[Quantized]) -> None:
     if len(answers) > 1:
         look = {"ncol": min(2, len(answers)), "fontsize": SMALL, "columnspacing": 0.7, "handlelength": 0.9, "borderaxespad": 0.2}
         ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), **look)
+
+
+def _shown(o: Option, tpot_s: float) -> str:
+    """A time in milliseconds with the ends of its band."""
+    ends = o.tpot_band_s(0)
+    return f"{1e3 * tpot_s:.3g}" + (f" ({significant(1e3 * ends[0], 2)}-{significant(1e3 * ends[1], 2)})" if ends else "")
 
 
 def _draw_capacity(ax: Axes, answers: Sequence[Quantized]) -> None:

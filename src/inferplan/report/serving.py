@@ -22,7 +22,7 @@ from inferplan.units import show, significant
 if TYPE_CHECKING:
     from rich.console import Console
 
-SCHEMA = "inferplan/simulate/1"
+SCHEMA = "inferplan/simulate/2"
 CSV_COLUMNS = (
     "arrival_s", "input_tokens", "output_tokens", "queue_s", "ttft_s", "tpot_s", "itl_max_s", "e2e_s", "preemptions", "cached_tokens",
     "replica",
@@ -155,15 +155,30 @@ def show_served(e: Estimate, served: Served, found: dict[str, Any], source: str,
 
 
 def times_table(found: dict[str, Any]) -> Any:
-    """Mean and percentiles of each time."""
-    head = ("Time", "mean", *QUANTILES, "max")
-    rows = [(TERMS[t].label, *("" if found[t][k] is None else show(found[t][k], "s") for k in ("mean", *QUANTILES, "max"))) for t in TIMES]
+    """Mean and percentiles of each time, under those that have one their 80 % band."""
+    head, kept = ("Time", "mean", *QUANTILES, "max"), ("mean", *QUANTILES)
+    rows = []
+    for t in TIMES:
+        rows.append((TERMS[t].label, *(_time(found[t][k]) for k in (*kept, "max"))))
+        if found[t]["mean_low"] is not None:
+            rows += [(word, *(_time(found[t][f"{k}_{end}"]) for k in kept), "") for word, end in (("  80 % from", "low"), ("  to", "high"))]
     return table(head, rows, right=range(1, len(head)))
+
+
+def _time(seconds: float | None) -> str:
+    return "" if seconds is None else show(seconds, "s")
+
+
+def band_remark(found: dict[str, Any]) -> list[str]:
+    """What bands say, where there are any."""
+    if found["ttft_s"]["mean_low"] is None:
+        return []
+    return ["80 %: four of five measurements are expected there, for prompts with what host and front end take (validation/OPEN_LOOP.md)."]
 
 
 def remarks(served: Served, found: dict[str, Any]) -> list[str]:
     """What else is worth knowing."""
-    lines = [f"On the mean {significant(found['mean_in_flight'])} requests were in flight."]
+    lines = [f"On the mean {significant(found['mean_in_flight'])} requests were in flight.", *band_remark(found)]
     if found["preemptions"]:
         lines.append(f"{found['preemptions']:,} preemptions: the cache ran out, and the youngest computed their tokens again.")
     if served.schedule.prefix_caching:

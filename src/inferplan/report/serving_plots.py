@@ -8,6 +8,7 @@ import numpy as np
 
 from inferplan.report.canvas import BLUE, DARK, DASHED, GREEN, LIGHT, ORANGE, SMALL, VERMILION, canvas, settled, title, unit_axis
 from inferplan.report.serving import waiting_at
+from inferplan.serving.likely import Likely
 from inferplan.serving.served import Served
 from inferplan.serving.slo import Slo
 from inferplan.serving.summary import LoadCurve
@@ -18,19 +19,23 @@ if TYPE_CHECKING:
 
 TIMES = (("ttft_s", "TTFT", BLUE), ("tpot_s", "TPOT", GREEN), ("itl_max_s", "longest gap", ORANGE), ("e2e_s", "end to end", VERMILION))
 BINS = 400
+MARKS = (0.5, 0.9, 0.99)
 ENDLESS = 1e11  # tokens from which on a cache counts as one without a limit
 SLO_TIMES = {"ttft": BLUE, "tpot": GREEN, "itl": ORANGE, "e2e": VERMILION}
 
 
-def plot_served(served: Served, slo: Slo | None = None, *, ax: Axes | None = None) -> Axes:
-    """A run in three panels: times as cumulative distributions, requests over time, cache over time; returns the first."""
+def plot_served(served: Served, slo: Slo | None = None, *, likely: Likely | None = None, ax: Axes | None = None) -> Axes:
+    """A run in three panels: times as cumulative distributions, requests over time, cache over time; returns the first.
+
+    Where bands are known, four of five measurements of a percentile are expected along the bar about it.
+    """
     with canvas(ax) as ax:
         figure: Any = ax.figure
         if served.series:
             ax, requests, cache = _thirds(ax)
             _timeline(requests, cache, served)
         title(ax, f"{served.done.sum():,} requests under {served.schedule.scheduler}" + (", interrupted" if served.partial else ""))
-        plot_times(served, slo, ax=ax)
+        plot_times(served, slo, likely=likely, ax=ax)
         settled(figure.axes[0])
         return ax
 
@@ -46,7 +51,7 @@ def _thirds(ax: Axes) -> tuple[Axes, Axes, Axes]:
     return ax, middle, figure.add_subplot(grid[2], sharex=middle)
 
 
-def plot_times(served: Served, slo: Slo | None = None, *, ax: Axes | None = None) -> Axes:
+def plot_times(served: Served, slo: Slo | None = None, *, likely: Likely | None = None, ax: Axes | None = None) -> Axes:
     """The share of requests within a time, for each kind of time, and the limits that were stated."""
     with canvas(ax) as ax:
         least, most = np.inf, 0.0
@@ -57,6 +62,8 @@ def plot_times(served: Served, slo: Slo | None = None, *, ax: Axes | None = None
                 continue
             share = np.arange(1, values.size + 1) / values.size
             ax.step(values, share, where="post", color=colour, label=f"{label}, p50 {_time(values, 0.5)}, p99 {_time(values, 0.99)}")
+            if likely is not None:
+                _shade(ax, served, name, likely, colour)
             least, most = min(least, values[max(0, int(values.size * 0.001))]), max(most, values[-1])
         for name, limit in slo.limits if slo else ():
             ax.axvline(limit, color=SLO_TIMES[name], lw=0.8, ls=DASHED, gid="limit")
@@ -65,6 +72,20 @@ def plot_times(served: Served, slo: Slo | None = None, *, ax: Axes | None = None
         unit_axis(ax.xaxis, "time", "s", (low, high))
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2, fontsize=SMALL)
         return ax
+
+
+def _shade(ax: Axes, served: Served, name: str, likely: Likely, colour: str) -> None:
+    """The bands about the median, the 90th and the 99th percentile, as bars."""
+    for share in MARKS:
+        value, first = (float(np.nanquantile(getattr(served, n)[served.done], share)) for n in (name, "ttft_s"))
+        ends = None
+        if name == "e2e_s":
+            ends = likely.whole(value, first, share)
+        elif name in ("ttft_s", "tpot_s"):
+            ends = likely.ends("ttft" if name == "ttft_s" else "tpot", value, share)
+        if ends is not None:
+            label = "80 % band at p50, p90, p99" if (name, share) == ("ttft_s", MARKS[0]) else None
+            ax.plot(ends, (share, share), color=colour, alpha=0.45, lw=2.4, solid_capstyle="butt", gid="band", label=label)
 
 
 def _time(values: Any, q: float) -> str:
@@ -108,6 +129,9 @@ def plot_curve(found: LoadCurve, *, ax: Axes | None = None) -> Axes:
         for name, label, colour in (TIMES[0], TIMES[1], TIMES[3]):
             for key, style in (("mean", "-"), ("p99", DASHED)):
                 y = np.array([np.nan if s[name][key] is None else s[name][key] for _, s in found.points], dtype=float)
+                if key == "mean" and found.points and found.points[0][1][name]["mean_low"] is not None:
+                    lower, upper = (np.array([s[name][f"mean_{end}"] for _, s in found.points], dtype=float) for end in ("low", "high"))
+                    ax.fill_between(rates, lower, upper, color=colour, alpha=0.15, lw=0, gid="band")
                 ax.plot(rates, y, color=colour, ls=style, marker="o" if key == "mean" else None, ms=2.2, lw=1.0, label=f"{label}, {key}")
                 every.append(y)
         low, high = float(np.nanmin(every)) / 1.5, float(np.nanmax(every)) * 1.5

@@ -17,9 +17,9 @@ from inferplan.units import show, significant
 if TYPE_CHECKING:
     from rich.console import Console
 
-SCHEMA = "inferplan/speculation/1"
+SCHEMA = "inferplan/speculation/2"
 PER_ROUND = ("tokens_per_round", "draft_cost", "verify_ratio", "draft_s", "verify_s", "overhead_s", "round_s", "decode_s")
-GAINS = ("speed_up", "free_verify_speed_up", "tpot_s", "output_tokens_per_s")
+GAINS = ("speed_up", "free_verify_speed_up", "tpot_s", "tpot_low_s", "tpot_high_s", "output_tokens_per_s")
 ROW = ("batch", "draft_tokens", *PER_ROUND, *GAINS)
 DEPLOYED = (
     "model", "hardware", "gpus", "precision", "kv_format", "engine", "engine_version", "efficiency", "tp", "pp", "dp", "ep",
@@ -37,13 +37,19 @@ def record(s: Speculation) -> dict[str, Any]:
 def rows(s: Speculation) -> list[dict[str, Any]]:
     """One row per batch and draft length."""
     found, shape = s.sweep, (len(s.batches), len(s.lengths))
-    cells = {name: np.broadcast_to(np.asarray(cell, dtype=float), shape).ravel() for name, cell in _cells(found).items()}
-    return [{name: float(cell[i]) for name, cell in cells.items()} for i in range(shape[0] * shape[1])]
+    cells = {name: np.broadcast_to(np.asarray(cell, dtype=float), shape).ravel() for name, cell in _cells(s, found).items()}
+    return [{name: known(cell[i]) for name, cell in cells.items()} for i in range(shape[0] * shape[1])]
 
 
-def _cells(r: Rounds) -> dict[str, Any]:
-    named = {"tokens_per_round": r.tokens, "draft_cost": r.cost}
-    return {name: named.get(name) if name in named else getattr(r, name) for name in ROW}
+def known(cell: Any) -> float | None:
+    """A figure, None where there is none."""
+    return None if np.isnan(cell) else float(cell)
+
+
+def _cells(s: Speculation, r: Rounds) -> dict[str, Any]:
+    low, high = s.tpot_band_s(r.tpot_s) or (np.nan, np.nan)
+    named = {"tokens_per_round": r.tokens, "draft_cost": r.cost, "tpot_low_s": low, "tpot_high_s": high}
+    return {name: named[name] if name in named else getattr(r, name) for name in ROW}
 
 
 def _asked(s: Speculation) -> dict[str, Any]:
@@ -62,8 +68,8 @@ def _asked(s: Speculation) -> dict[str, Any]:
 
 def _at_load(s: Speculation) -> dict[str, Any]:
     at = int(np.flatnonzero(s.batches == s.plain.load.batch)[0])
-    found = {name: value(cell) for name, cell in _cells(s.here).items()}
-    whole = {name: int(found[name]) for name in ("batch", "draft_tokens")}
+    found = {name: known(value(cell)) for name, cell in _cells(s, s.here).items()}
+    whole = {name: int(found[name] or 0) for name in ("batch", "draft_tokens")}
     return {**found, **whole, "best_draft_tokens": int(s.best_lengths[at]), "turns_to_loss_batch": s.turns_to_loss}
 
 
@@ -160,7 +166,7 @@ def length_table(s: Speculation) -> Any:
     r = s.at(float(s.plain.load.batch), lengths)
     rows = []
     for i, g in enumerate(lengths):
-        cells = {name: np.broadcast_to(np.asarray(cell, dtype=float), lengths.shape)[i] for name, cell in _cells(r).items()}
+        cells = {name: np.broadcast_to(np.asarray(cell, dtype=float), lengths.shape)[i] for name, cell in _cells(s, r).items()}
         mark = " <-" if g == s.draft_tokens else ""
         shown = (f"{cells['tokens_per_round']:.2f}", f"{cells['draft_cost']:.3f}", f"{cells['verify_ratio']:.2f}")
         rows.append((f"{g:.0f}{mark}", *shown, show(cells["round_s"], "s"), show(cells["tpot_s"], "s"), f"{cells['speed_up']:.2f}"))
@@ -218,10 +224,20 @@ def remarks(s: Speculation) -> list[str]:
         lines.append(
             f"Times of engine and host in a round are {'fitted' if h.basis == 'inherited' else h.basis}{f' ({h.note})' if h.note else ''}."
         )
+        lines += bands(s)
         lines.append("Rounds are counted at the middle of the output, decode alone: prefill, queueing and uneven acceptance come on top.")
     if s.plain.model.note:
         lines.append(f"Model: {s.plain.model.note}")
     return lines
+
+
+def bands(s: Speculation) -> list[str]:
+    """Where four of five measurements of TPOT are expected, and what of gains."""
+    found = s.plain.band("tpot")
+    if found is None:
+        return []
+    shares = f"{found.low - 1:+.0%} to {found.high - 1:+.0%}"
+    return [f"80 % band of TPOT without drafts: {shares} ({s.plain.basis}); with drafts taken as wide. Gains: docs/speculation.md."]
 
 
 def see_also(asked_model: str) -> str:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from inferplan.units import parse, show, significant
+
 if TYPE_CHECKING:
     from inferplan.deployment import Estimate
 
@@ -67,3 +69,26 @@ def requests(count: float) -> str:
 def shortage(e: Estimate) -> str:
     """Why a batch does not fit."""
     return e.capacity.reason() or f"there is room for {requests(e.max_sequences)}, not {e.load.batch:,}"
+
+
+def with_band(value_s: float, ends: tuple[float, float] | None, text: str = "") -> str:
+    """A time with the ends of its 80 % band, in the unit of the time; `text` in place of the time's own.
+
+    >>> with_band(0.00438, (0.0036, 0.0053)), with_band(0.9, (0.62, 6.5)), with_band(0.9, None)
+    ('4.38 ms (3.6-5.3)', '900 ms (620-6,500)', '900 ms')
+    """
+    shown = text or show(value_s, "s")
+    if ends is None or not value_s:
+        return shown
+    unit = parse(f"1 {show(value_s, 's').split(' ')[1]}", "s")
+    low, high = (significant(end / unit, 2) for end in ends)
+    return f"{shown} ({low}-{high})"
+
+
+def band_words(ends: tuple[float, float] | None) -> str:
+    """The ends of a band alone.
+
+    >>> band_words((0.0036, 0.0053)), band_words((0.62, 6.5)), band_words(None)
+    ('3.6-5.3 ms', '620-6,500 ms', '')
+    """
+    return "" if ends is None else f"{with_band(ends[0], ends).partition('(')[2].rstrip(')')} {show(ends[0], 's').split(' ')[1]}"

@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field
 from inferplan import units
 from inferplan.errors import SpecError, Unsupported, shown
 from inferplan.ops import Numeric
-from inferplan.roofline.bands import Band, Known, TimeName, band
+from inferplan.roofline.bands import Band, Known, Tail, TimeName, band, tail_band
 from inferplan.roofline.optime import IDEAL, Basis, Kernel, kernel_s
 from inferplan.specs.base import Record, Spec
 from inferplan.specs.catalog import normalise, shipped_file
@@ -220,7 +220,7 @@ class Efficiency(Spec):
     links: dict[str, LinkRate] = Field(default_factory=dict)
     copies: dict[str, Copy] = Field(default_factory=dict)
     engines: dict[str, Overhead] = Field(default_factory=dict)
-    bands: dict[TimeName, dict[str, dict[Known, Band]]] = Field(default_factory=dict)
+    bands: dict[TimeName, dict[str, dict[Known | Tail, Band]]] = Field(default_factory=dict)
     engine_kernels: dict[str, dict[str, dict[str, dict[str, Entry]]]] = Field(default_factory=dict)
 
     @classmethod
@@ -278,11 +278,16 @@ class Efficiency(Spec):
                 return self._as_kernel(kind, found, engine)
         raise Unsupported(f"the calibration '{self.name}' has nothing on {kind} in {rate} for {architecture}, nor in general")
 
-    def entry(self, kind: str, wanted: str, architecture: str, part: str | None = None) -> Entry:
-        """The entry that a kernel variant is looked up in, of all engines; raises Unsupported where there is none."""
+    def entry(
+        self, kind: str, wanted: str, architecture: str, part: str | None = None, *, engine: str = "", family: str = ""
+    ) -> Entry:  # fmt: skip
+        """The entry that a kernel variant is looked up in: of all engines, or that of an `engine` which ships it itself, by `family`.
+
+        Raises Unsupported where there is none.
+        """
         kind = ALIASES.get(kind, kind)
-        table = self.kernels.get(kind, {})
-        found = next(_entries(table, kind, (wanted,), architecture, part), None)
+        table = (self.engine_kernels.get(engine, {}) if engine else self.kernels).get(kind, {})
+        found = next(_entries(table, kind, (family, wanted) if engine else (wanted,), architecture, part), None)
         if found is None:
             raise Unsupported(f"the calibration '{self.name}' has nothing on {kind} in {wanted} for {architecture}, nor in general")
         return found.entry
@@ -355,9 +360,19 @@ class Efficiency(Spec):
         own = self.overhead(engine, architecture)
         return own.host + layers * own.host_layer
 
-    def band(self, quantity: TimeName, engine: str, part: str, known: Known) -> Band | None:
-        """Where four of five measurements of a time lie about its estimate; None for floors, and where nothing is known."""
-        return None if self.is_ideal else band(self.bands, quantity, normalise(engine), part, known)
+    def band(self, quantity: TimeName, engine: str, part: str, known: Known, architecture: str = "") -> Band | None:
+        """Where four of five measurements of a mean time lie about its estimate; None for floors, and where nothing is known.
+
+        >>> shipped = Efficiency.default()
+        >>> near, far = (shipped.band("tpot", "vllm", "", "inherited", name) for name in ("nvidia-hopper", "amd-cdna3"))
+        >>> far.high / far.low > near.high / near.low
+        True
+        """
+        return None if self.is_ideal else band(self.bands, quantity, normalise(engine), part, known, architecture)
+
+    def tail_band(self, quantity: TimeName, share: float, own: Band | None) -> Band | None:
+        """The same of the time that a `share` of requests does not exceed, where `own` is the band of the mean."""
+        return None if self.is_ideal else tail_band(self.bands, quantity, share, own)
 
     def front_end_s(self, engine: str, layers: int, input_tokens: Numeric) -> Numeric:
         """Seconds that engine and host take for a prompt beside its kernels, for a model of `layers` layers: its own turn and `apart_s`.

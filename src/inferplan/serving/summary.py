@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inferplan.errors import NoFeasiblePlan, SpecError
+from inferplan.serving.likely import Ends, Likely
 from inferplan.serving.requests import Requests
 from inferplan.serving.served import Served
 from inferplan.serving.slo import Slo
@@ -17,10 +18,15 @@ from inferplan.serving.slo import Slo
 Floats = NDArray[np.float64]
 QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 TIMES = ("queue_s", "ttft_s", "tpot_s", "itl_max_s", "e2e_s")
+BANDED = ("mean", *QUANTILES)
+"""Statistics that have a band, where one is known; the time before a prompt is scheduled and the longest gap have none."""
 
 
-def summary(served: Served, slo: Slo | None = None) -> dict[str, Any]:
-    """The figures of a run under the glossary's keys, in base units; times as mean and percentiles over what was served."""
+def summary(served: Served, slo: Slo | None = None, likely: Likely | None = None) -> dict[str, Any]:
+    """The figures of a run under the glossary's keys, in base units; times as mean and percentiles over what was served.
+
+    Beside each stands where four of five measurements of it are expected (`mean_low`, `mean_high`, ...); None where `likely` knows no band.
+    """
     done, r = served.done, served.requests
     span = _span(served)
     found: dict[str, Any] = {
@@ -35,7 +41,8 @@ def summary(served: Served, slo: Slo | None = None) -> dict[str, Any]:
         "preemptions": int(served.preempted.sum()),
         "cached_share": float(served.cached_tokens[done].sum() / max(1, r.input_tokens[done].sum())),
     }
-    found |= {name: statistics(getattr(served, name)[done]) for name in TIMES}
+    times = {name: statistics(getattr(served, name)[done]) for name in TIMES}
+    found |= {name: own | bands(times, name, likely) for name, own in times.items()}
     if slo is not None:
         kept = slo.kept(served)
         found |= {"slo": slo.text, "slo_met": slo.met(served), "slo_share": float(kept.mean()), "goodput_per_s": _rate(kept.sum(), span)}
@@ -49,6 +56,24 @@ def statistics(values: Floats) -> dict[str, float | None]:
         return dict.fromkeys(("mean", *QUANTILES, "max"), None)
     marks = np.quantile(known, list(QUANTILES.values()))
     return {"mean": float(known.mean()), **dict(zip(QUANTILES, marks.tolist(), strict=True)), "max": float(known.max())}
+
+
+def bands(times: Mapping[str, Mapping[str, float | None]], name: str, likely: Likely | None) -> dict[str, float | None]:
+    """The ends of the bands about a time's mean and percentiles, None where no band is known."""
+    found: dict[str, float | None] = {}
+    for key in BANDED:
+        ends = None if likely is None else _ends(times, name, key, likely)
+        found[f"{key}_low"], found[f"{key}_high"] = ends or (None, None)
+    return found
+
+
+def _ends(times: Mapping[str, Mapping[str, float | None]], name: str, key: str, likely: Likely) -> Ends | None:
+    value, first, share = times[name][key], times["ttft_s"][key], QUANTILES.get(key)
+    if value is None or first is None:
+        return None
+    if name == "e2e_s":
+        return likely.whole(value, first, share)
+    return likely.ends("ttft" if name == "ttft_s" else "tpot", value, share) if name in ("ttft_s", "tpot_s") else None
 
 
 def _span(served: Served) -> float:
@@ -84,7 +109,7 @@ class LoadCurve:
 
 def load_curve(
     run: Callable[[float], Served], capacity_per_s: float, *, points: int = 10, slo: Slo | None = None, precision: float = 0.01,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None, likely: Likely | None = None,
 ) -> LoadCurve:  # fmt: skip
     """Runs at `points` rates up to 1.1 times a capacity, then bisection for the largest rate that meets the limits.
 
@@ -100,7 +125,7 @@ def load_curve(
 
     def at(rate: float) -> Served:
         served = run(rate)
-        found.append((rate, summary(served, slo)))
+        found.append((rate, summary(served, slo, likely)))
         if progress:
             progress(len(found), max(steps, len(found)))
         return served
@@ -115,7 +140,7 @@ def load_curve(
 
 def curve_of(
     requests: Requests, run: Callable[[Requests], Served], *, points: int = 10, most: float | None = None, slo: Slo | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None, likely: Likely | None = None,
 ) -> LoadCurve:  # fmt: skip
     """The load curve of a stream of requests, stretched to each rate.
 
@@ -130,7 +155,7 @@ def curve_of(
     capacity = most / 1.1 if most else len(requests) / float(np.nanmax(at_once.finish_s)) if not at_once.partial else float("nan")
     if at_once.partial:
         return LoadCurve([], float("nan"), capacity, None, slo, partial=True)
-    return load_curve(lambda rate: run(requests.scaled(rate)), capacity, points=points, slo=slo, progress=progress)
+    return load_curve(lambda rate: run(requests.scaled(rate)), capacity, points=points, slo=slo, progress=progress, likely=likely)
 
 
 def _largest(

@@ -161,6 +161,11 @@ class Speculation:
         """Whether the engine starts with the draft and holds the batch."""
         return bool(self.held.fits) and self.max_sequences >= self.plain.load.batch
 
+    def tpot_band_s(self, tpot_s: Numeric) -> tuple[Numeric, Numeric] | None:
+        """The ends of the 80 % band about times per token: as wide as without drafts; None where no band is known."""
+        found = self.plain.band("tpot")
+        return None if found is None else found.of(tpot_s)
+
     # what is written
 
     @property
