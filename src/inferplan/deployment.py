@@ -125,9 +125,14 @@ class Estimate:
         return int(np.asarray(self.setting.parallel.gpus))
 
     @property
-    def ttft_s(self) -> float:
+    def prefill_s(self) -> float:
         """Time until the prompts of the batch are done: the engine's steps of prefill, one after the other or through pipeline stages."""
         return float(np.mean(self.prefill_step.time_s) * times_of_step(self.microbatches, self.setting.parallel.pp))
+
+    @property
+    def ttft_s(self) -> float:
+        """Time to the first token as a client measures it: the steps of prefill, and what host and front end take for a prompt beside."""
+        return self.prefill_s + self.prompt_front_end_s
 
     @property
     def floor_ttft_s(self) -> float:
@@ -147,6 +152,11 @@ class Estimate:
     def front_end_s(self, input_tokens: Numeric) -> Numeric:
         """Seconds that host and front end take for a prompt of so many tokens, cached ones included, beside the engine's steps."""
         return self.setting.efficiency.front_end_s(self.setting.engine, len(self.model.order), input_tokens)
+
+    @property
+    def prompt_front_end_s(self) -> float:
+        """The same for one prompt of the load; 0 for a model that makes no tokens."""
+        return float(self.front_end_s(self.load.input_tokens)) if self.model.generates else 0.0
 
     @property
     def apart_s(self) -> float:
@@ -192,9 +202,8 @@ class Estimate:
 
     @property
     def ttft_band_s(self) -> tuple[float, float] | None:
-        """The ends of the 80 % band of TTFT; the high one with what host and front end take beside the steps, as clients measure it."""
-        beside = float(self.front_end_s(self.load.input_tokens)) if self.model.generates else 0.0
-        return _ends(self.band("ttft"), self.ttft_s, self.floor_ttft_s, beside)
+        """The ends of the 80 % band of TTFT."""
+        return _ends(self.band("ttft"), self.ttft_s, self.floor_ttft_s)
 
     @property
     def e2e_band_s(self) -> tuple[float, float] | None:
@@ -267,11 +276,11 @@ class Estimate:
         return {rate: self.hardware.computed_in(rate) for rate in rates}
 
 
-def _ends(band: Band | None, estimate_s: float, floor_s: float, beside_s: float = 0.0) -> tuple[float, float] | None:
+def _ends(band: Band | None, estimate_s: float, floor_s: float) -> tuple[float, float] | None:
     if band is None:
         return None
-    low, high = band.of(np.array([estimate_s, estimate_s + beside_s]), floor_s)
-    return float(low[0]), float(high[1])
+    low, high = band.of(np.array([estimate_s]), floor_s)
+    return float(low[0]), float(high[0])
 
 
 def estimate(
@@ -491,7 +500,7 @@ def batches(e: Estimate, sizes: np.ndarray | None = None) -> Batches:
     run = decode(e.model, e.hardware, e.precision, context=load.middle_context, batch=in_flight(batch, setting.parallel), setting=setting)
     first = first_step(e.model, e.hardware, e.precision, load, batch, setting, e.step_tokens)
     each = first.time_s if load.input_tokens - load.cached <= e.step_tokens or e.step_tokens <= 0 else np.mean(first.time_s)
-    ttft = each * times_of_step(steps_of(load, batch, e.step_tokens), setting.parallel.pp)
+    ttft = each * times_of_step(steps_of(load, batch, e.step_tokens), setting.parallel.pp) + e.prompt_front_end_s
     wide = [np.broadcast_to(np.asarray(x, dtype=float), batch.shape) for x in (ttft, run.time_s, run.floor_s, run.mfu, run.mbu)]
     return Batches(batch, *wide)
 

@@ -16,6 +16,7 @@ from inferplan.errors import DoesNotFit, Unsupported
 from inferplan.serving.arrivals import Gamma
 from inferplan.serving.batch_times import Workload
 from inferplan.serving.continuous import Continuous, continuous
+from inferplan.serving.front_end import with_front_end
 from inferplan.serving.lengths import Lengths
 from inferplan.serving.protocol import simulate_case
 from inferplan.serving.requests import Requests, closed_loop
@@ -47,7 +48,10 @@ def _missing(name: str, quantity: str) -> Unsupported:
 
 @dataclass(frozen=True, slots=True)
 class BatchTimes:
-    """Times of one static batch, in which all requests are alike: every statistic is the same."""
+    """Times of one static batch, in which all requests are alike: every statistic is the same.
+
+    They are those of the engine's steps alone, as tables and offline benchmarks count them: no client, no front end.
+    """
 
     estimate: Estimate
     load: Batch
@@ -62,14 +66,15 @@ class BatchTimes:
         if load.input_tokens is None:
             raise _missing("input_tokens", quantity)
         if quantity == "ttft_s":
-            return e.ttft_s
+            return e.prefill_s
         if quantity == "prefill_tokens_per_s":
-            return load.batch * (load.input_tokens - load.cached) / e.ttft_s
+            return load.batch * (load.input_tokens - load.cached) / e.prefill_s
         if load.output_tokens is None:
             raise _missing("output_tokens", quantity)
         per_request = {"requests_per_s": 1, "output_tokens_per_s": load.output_tokens}
         tokens = per_request.get(quantity, load.input_tokens + load.output_tokens)
-        return e.e2e_s if quantity == "e2e_s" else load.batch * tokens / e.e2e_s
+        whole = e.prefill_s + (e.load.output_tokens - 1) * e.tpot_s
+        return whole if quantity == "e2e_s" else load.batch * tokens / whole
 
     def _gap_s(self, quantity: str) -> float:
         if self.load.output_tokens == 1 and self.load.context is None:
@@ -122,25 +127,12 @@ def no_steady_state() -> Continuous:
     raise Unsupported("percentiles of single gaps are those of a steady state, which is not predicted of separate pools")
 
 
-def front_end_s(asked: Requests, each_s: NDArray[np.float64], front_ends: int = 1, apart_s: float = 0.0) -> NDArray[np.float64]:
-    """Seconds that prompts take in front of the engine's steps, `each_s` per prompt alone, `apart_s` of it side by side.
-
-    In a closed loop clients that start together wait for each other once, and later prompts come alone (as `front_end_wait_s` has it in
-    the mean); arrivals of an open loop come alone. Ranks that read prompts apart have a front end each.
-
-    >>> front_end_s(Requests.of([0.0, 0.0, 5.0], 8, 8), np.full(3, 0.5)).tolist()
-    [0.5, 0.5, 0.5]
-    """
-    waited = np.maximum(apart_s + np.cumsum(each_s - apart_s) / front_ends, each_s)
-    return np.where(np.arange(each_s.size) < (asked.clients or 0), waited, each_s)
-
-
 def run_times(served: Served, e: Estimate, steady: Callable[[], Continuous], front_ends: int = 1) -> RunTimes:
     """Times of a run with what the engine's front end takes. A run that an interrupt cut short is none: the interrupt goes on."""
     if served.partial:
         raise KeyboardInterrupt
     asked, tpot = served.requests, served.tpot_s[np.isfinite(served.tpot_s)]
-    front = front_end_s(asked, np.broadcast_to(e.front_end_s(asked.input_tokens), len(asked)), front_ends, e.apart_s)
+    seen = with_front_end(served, e, front_ends)
     span = float(served.finish_s.max() - asked.arrival_s.min())
     gaps = int(np.maximum(asked.output_tokens - 1, 0).sum())
     values = {
@@ -150,7 +142,7 @@ def run_times(served: Served, e: Estimate, steady: Callable[[], Continuous], fro
     }
     if gaps:
         values["itl_s"] = float((served.last_s - served.first_s).sum()) / gaps
-    samples = {"ttft_s": served.ttft_s + front, "e2e_s": served.e2e_s + front, "tpot_s": tpot, "decode_tokens_per_s": 1 / tpot}
+    samples = {"ttft_s": seen.ttft_s, "e2e_s": seen.e2e_s, "tpot_s": tpot, "decode_tokens_per_s": 1 / tpot}
     return RunTimes(samples, values, steady)
 
 

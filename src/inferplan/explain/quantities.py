@@ -14,9 +14,9 @@ from inferplan.engine.op import Pass
 from inferplan.engine.segment import Segment
 from inferplan.errors import NotFound, Unsupported, shown
 from inferplan.explain import room, shapes
-from inferplan.explain.node import Node, derived, leaf, product
+from inferplan.explain.node import Node, derived, leaf, product, total
 from inferplan.explain.shapes import unless_one
-from inferplan.explain.sources import given, part_number, price_per_h
+from inferplan.explain.sources import counted, fitted, given, part_number, price_per_h
 from inferplan.explain.times import Opened, compute_s, floor_s, memory_s, moved_bytes, opened, step_s
 from inferplan.explain.work import View
 
@@ -85,14 +85,40 @@ def mean(label: str, unit: str, over: Node) -> Node:
 
 
 def ttft(e: Estimate) -> Node:
-    """Time to first token: the steps of prefill, one after the other or through the stages of a pipeline."""
+    """Time to first token: the steps of prefill, and what host and front end take beside, where they take anything."""
+    steps, beside = prefill_time(e), front_end(e)
+    return steps.named("ttft_s") if beside.is_zero else derived("ttft_s", "prefill_s + front_end_s", "s", steps, beside)
+
+
+def front_end(e: Estimate) -> Node:
+    """What host and front end take for a prompt: its passage, its launches layer by layer, its tokens read."""
+    if not e.model.generates:
+        return leaf("front_end_s", 0, "s", f"counted: {e.model.title} makes no tokens")
+    layers, tokens = counted("layers", len(e.model.order), e.model), tokens_of(e, "input_tokens")
+    terms = [
+        _beside(e, "per_prompt"),
+        product("of_layers", "s", layers, _beside(e, "per_prompt_layer")),
+        product("of_tokens", "s", tokens, _beside(e, "per_input_token")),
+    ]
+    return total("front_end_s", "s", terms, empty="the calibration knows nothing beside the steps")
+
+
+def _beside(e: Estimate, name: str) -> Node:
+    """Seconds of the engine's own for a prompt, by their name in its overhead."""
+    eff, engine = e.setting.efficiency, e.setting.engine
+    own = eff.overhead(engine)
+    return fitted(name, getattr(own, name), "s", eff, own.basis, f"overhead of {engine}", own.note)
+
+
+def prefill_time(e: Estimate) -> Node:
+    """The steps of prefill, one after the other or through the stages of a pipeline."""
     each = mean("each_s", "s", step_s(prefill_step(e), "step_s"))
     stages = unless_one(given("stages", e.setting.parallel.pp, option="--pp"))
     steps = unless_one(steps_of(e))
     if stages is None:
-        return product("ttft_s", "s", each, steps)
+        return product("prefill_s", "s", each, steps)
     count = steps or leaf("steps", 1, "", "counted: one step takes all prompts")
-    return derived("ttft_s", "each_s * (steps + stages - 1) / stages", "s", each, count, stages)
+    return derived("prefill_s", "each_s * (steps + stages - 1) / stages", "s", each, count, stages)
 
 
 def steps_of(e: Estimate) -> Node:
@@ -226,6 +252,8 @@ def joules_per_million_tokens(e: Estimate) -> Node:
 QUANTITIES: dict[str, Callable[[Estimate], Node]] = {
     "tpot": tpot,
     "ttft": ttft,
+    "prefill": prefill_time,
+    "front_end": front_end,
     "e2e": e2e,
     "floor_tpot": floor_tpot,
     "floor_ttft": floor_ttft,

@@ -148,7 +148,7 @@ def _answered(case: Case, batch: Floats, inputs: Floats, outputs: Floats) -> tup
     tokens = outputs if case.model.generates else np.ones_like(outputs)
     held = _held(case, batch, inputs + tokens)
     limit = np.broadcast_to(np.asarray(held.launch.max_num_batched_tokens, dtype=float), (1, shape[1]))[0]
-    first = _prefills(case, setting, batch, inputs, limit)
+    first = _first_tokens(case, setting, inputs, _prefills(case, setting, batch, inputs, limit))
     steps = _decodes(case, setting, batch, inputs, tokens) if case.model.generates else _no_decodes(shape)
     found = {**_memory(case, held, batch), **first, **steps, **_rates(case, batch[:, None], tokens, first["ttft_s"], steps["tpot_s"])}
     return {name: np.broadcast_to(column, shape).reshape(-1) for name, column in found.items()}, {"reason": REASONS, "bound": BOUNDS}
@@ -187,7 +187,7 @@ def _memory(case: Case, held: Capacity, batch: Floats) -> dict[str, NDArray[Any]
 
 
 def _prefills(case: Case, setting: Setting, batch: Floats, inputs: Floats, limit: Floats) -> dict[str, Floats]:
-    """Time to first token of the batch and its floor, (b, p); each distinct pair of prompt and step size is asked for once."""
+    """Seconds of the batch's prefill and its floor, (b, p); each distinct pair of prompt and step size is asked for once."""
     pairs, back = np.unique(np.stack([inputs, limit]), axis=1, return_inverse=True)
     new, most = pairs[0] - case.fixed.cached_tokens, pairs[1]
     found = np.empty((len(batch), len(new)))
@@ -200,6 +200,14 @@ def _prefills(case: Case, setting: Setting, batch: Floats, inputs: Floats, limit
     floor = np.broadcast_to(np.asarray(whole.floor_s / case.parallel.pp, dtype=float), found.shape)
     where = np.asarray(back).reshape(-1)
     return {"ttft_s": found[:, where], "floor_ttft_s": floor[:, where]}
+
+
+def _first_tokens(case: Case, setting: Setting, inputs: Floats, steps: dict[str, Floats]) -> dict[str, Floats]:
+    """The same with what host and front end take for a prompt beside the steps, which a model that makes no tokens has none of."""
+    if not case.model.generates:
+        return steps
+    beside = np.asarray(setting.efficiency.front_end_s(setting.engine, len(case.model.order), inputs), dtype=float)
+    return {**steps, "ttft_s": steps["ttft_s"] + beside}
 
 
 def _pass(case: Case, setting: Setting, segment: Segment) -> Step:

@@ -17,6 +17,7 @@ from inferplan.planner.replica import Replica
 from inferplan.planner.targets import Targets
 from inferplan.serving.arrivals import poisson
 from inferplan.serving.batch_times import Workload
+from inferplan.serving.front_end import with_front_end
 from inferplan.serving.requests import Requests
 from inferplan.serving.schedule import Schedule, graph_sizes
 from inferplan.serving.served import Served
@@ -150,11 +151,8 @@ class Bench:
         """The limits over the requests `kept` of a run, front end included, and the share of them that keeps all."""
         if served.partial:
             raise KeyboardInterrupt
-        e = self.replica.estimate
-        each = e.front_end_s(served.requests.input_tokens.astype(float))
-        front = np.broadcast_to(np.asarray(each, dtype=float), (len(served.requests),))
-        values = self.targets.values(served, kept, front)
-        return values, float(_shares(self.targets).values(served, kept, front)[0]) if self.targets.limits else 1.0
+        seen = with_front_end(served, self.replica.estimate)
+        return self.targets.values(seen, kept), float(_shares(self.targets).values(seen, kept)[0]) if self.targets.limits else 1.0
 
     def requests(self, rate_per_s: float, seed: int) -> tuple[Requests, NDArray[np.bool_]]:
         """The requests of a run, and which of them count."""

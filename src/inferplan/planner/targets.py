@@ -109,12 +109,12 @@ class Targets:
         """Which reading of goodput this is, in words."""
         return "a percentile of each time" if self.kind == "percentiles" else "the share of requests that keep all limits"
 
-    def values(self, served: Served, kept: NDArray[np.bool_], front_s: NDArray[np.float64]) -> NDArray[np.float64]:
-        """For each limit its statistic over the requests `kept` of a run, `front_s` added to what begins with the arrival.
+    def values(self, served: Served, kept: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """For each limit its statistic over the requests `kept` of a run.
 
         In the reading by share a single value: the share of requests that keep all. What is not served keeps none.
         """
-        times = {"ttft": served.ttft_s + front_s, "tpot": served.tpot_s, "e2e": served.e2e_s + front_s}
+        times = {"ttft": served.ttft_s, "tpot": served.tpot_s, "e2e": served.e2e_s}
         if self.kind == "share":
             return np.array([keeping(served.done, times, ((t.metric, t.limit_s) for t in self.limits))[kept].mean()])
         return np.array([_statistic(np.where(served.done, times[t.metric], np.inf)[kept], t) for t in self.limits])

@@ -11,7 +11,7 @@ import numpy as np
 from inferplan.deployment import Estimate
 from inferplan.errors import DoesNotFit, Unsupported
 from inferplan.report.canvas import BLUE, DASHED, DOTTED, GROUND, SMALL, VERMILION, canvas, panels, plain, powers_of_two, title, unit_axis
-from inferplan.report.estimates import deployed, front_end
+from inferplan.report.estimates import deployed, front_end_words
 from inferplan.report.screen import Bold, put, table
 from inferplan.report.words import band_words, devices, drawn_devices, engine, resolved, with_band
 from inferplan.serving.batch_times import Workload, prefill_steps, reservation, reserved_tokens
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.console import Console
 
-SCHEMA = "inferplan/batching/2"
+SCHEMA = "inferplan/batching/3"
 QUANTILES = (50, 90, 99)
 ALIKE = 1.0005
 UNBOUNDED = "grows"  # a queue that is asked for more than it serves
@@ -80,10 +80,11 @@ def compared(
     if rate_per_s is None and clients is None:
         places = continuous(e, workload, clients=1, max_num_seqs=max_num_seqs).times.most
         clients = 2 ** np.arange(int(np.ceil(np.log2(places))) + 1)
-    running = continuous(e, workload, rate_per_s=rate_per_s, clients=clients, max_num_seqs=max_num_seqs)
+    front_s = float(e.front_end_s(workload.input.mean))
+    running = continuous(e, workload, rate_per_s=rate_per_s, clients=clients, max_num_seqs=max_num_seqs).with_front(front_s)
     loads = np.asarray(clients if rate_per_s is None else rate_per_s, dtype=float)
     try:
-        beside = static(e, workload, rate_per_s=rate_per_s, clients=clients, batch=batch)
+        beside = static(e, workload, rate_per_s=rate_per_s, clients=clients, batch=batch).with_front(front_s)
     except DoesNotFit:
         beside = None
     return Compared(e, workload, "concurrency" if rate_per_s is None else "rate_per_s", loads, running, beside)
@@ -108,7 +109,7 @@ def likely(c: Compared, s: Serving, i: int) -> Likely | None:
     if not bool(s.stable[i]):
         return None
     waiting = c.kind == "concurrency" and float(c.loads[i]) > _limit(s)[0]
-    return Likely(c.estimate, waiting, float(c.estimate.front_end_s(c.workload.input.mean)))
+    return Likely(c.estimate, waiting)
 
 
 def _bands(found: Likely | None, row: dict[str, Any]) -> dict[str, float | None]:
@@ -390,7 +391,7 @@ def remarks(c: Compared) -> list[str]:
     mixed = "prefills share steps with decodes" if prefill_steps(e) == "mixed" else "decodes wait while prompts are prefilled"
     aside = "cache is taken as requests grow" if reservation(e) == "as-needed" else "cache is set aside for the longest request"
     lines.append(f"Continuous, by the habits of {e.engine.title}: {mixed}; {aside}. Preemption costs nothing here.")
-    lines += front_end(e, c.workload.input.mean)
+    lines += front_end_words(c.continuous.front_s)
     if c.kind == "rate_per_s":
         lines.append(
             "Arrivals are Poisson; burstier ones wait longer. Means do not depend on the law of outputs until all places are taken."
@@ -445,8 +446,9 @@ def _grid(c: Compared) -> np.ndarray:
 
 def _swept(c: Compared, grid: np.ndarray) -> Compared:
     given: dict[str, Any] = {"clients": grid} if c.kind == "concurrency" else {"rate_per_s": grid}
-    beside = None if c.static is None else static(c.estimate, c.workload, batch=c.static.most, **given)
-    return Compared(c.estimate, c.workload, c.kind, grid, continuous(c.estimate, c.workload, times=c.continuous.times, **given), beside)
+    beside = None if c.static is None else static(c.estimate, c.workload, batch=c.static.most, **given).with_front(c.static.front_s)
+    running = continuous(c.estimate, c.workload, times=c.continuous.times, **given).with_front(c.continuous.front_s)
+    return Compared(c.estimate, c.workload, c.kind, grid, running, beside)
 
 
 def _draw_answer(ax: Axes, c: Compared, swept: Compared) -> None:

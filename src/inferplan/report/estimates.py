@@ -25,7 +25,7 @@ from inferplan.units import parse, show, significant
 if TYPE_CHECKING:
     from rich.console import Console
 
-SCHEMA = "inferplan/estimate/4"
+SCHEMA = "inferplan/estimate/5"
 KWH = parse("1 kWh", "J")
 PASS = (
     "flops", "weight_bytes", "kv_bytes", "bytes", "wire_bytes", "intensity", "memory_s", "compute_s", "link_s", "host_s", "floor_s",
@@ -149,7 +149,7 @@ def _memory(e: Estimate) -> dict[str, Any]:
 
 def _times(e: Estimate) -> dict[str, Any]:
     names = ("ttft_s", "tpot_s", "e2e_s", "floor_ttft_s", "floor_tpot_s", "decode_tokens_per_s", "output_tokens_per_s")
-    found: dict[str, Any] = {name: getattr(e, name) for name in names}
+    found: dict[str, Any] = {name: getattr(e, name) for name in names} | {"prefill_s": e.prefill_s, "front_end_s": e.prompt_front_end_s}
     for name in ("ttft", "tpot", "e2e"):
         found[f"{name}_low_s"], found[f"{name}_high_s"] = getattr(e, f"{name}_band_s") or (None, None)
     found["basis"] = e.basis
@@ -395,7 +395,7 @@ def remarks(e: Estimate) -> list[str]:
         lines.append(f"Times are estimates of the calibration '{e.setting.efficiency.name}'; the floor is what physics allows.")
         lines += [BASES[e.basis]] if e.tpot_band_s else []
     if e.model.generates:
-        lines += front_end(e, e.load.input_tokens)
+        lines += front_end_words(e.prompt_front_end_s)
     listed = price(e.hardware)
     if listed:
         lines.append(
@@ -411,11 +411,9 @@ def remarks(e: Estimate) -> list[str]:
     return lines
 
 
-def front_end(e: Estimate, input_tokens: float) -> list[str]:
-    """What host and front end take for a prompt beside the engine's steps, which times to first token here leave out."""
-    each = float(e.front_end_s(input_tokens))
-    banded = "; the high end of its band has them" if e.ttft_band_s else ""
-    return [f"Not in TTFT: about {show(each, 's')} per prompt that host and front end take beside the steps{banded}."] if each else []
+def front_end_words(each_s: float) -> list[str]:
+    """What of a time to first token host and front end take beside the engine's steps, where they take anything."""
+    return [f"TTFT has about {show(each_s, 's')} that host and front end take beside the steps."] if each_s else []
 
 
 def see_also(e: Estimate, asked_model: str, asked_gpu: str) -> str:

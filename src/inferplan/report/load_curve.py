@@ -9,6 +9,7 @@ import numpy as np
 from inferplan.deployment import Estimate
 from inferplan.report.estimates import deployed
 from inferplan.report.screen import Bold, table
+from inferplan.report.serving import beside_remark
 from inferplan.report.words import band_words
 from inferplan.serving.summary import LoadCurve
 from inferplan.units import show, significant
@@ -16,7 +17,7 @@ from inferplan.units import show, significant
 if TYPE_CHECKING:
     from rich.console import Console
 
-SCHEMA = "inferplan/load-curve/2"
+SCHEMA = "inferplan/load-curve/3"
 _TIMES = {"ttft_s": ("mean", "p99"), "tpot_s": ("mean", "p99"), "e2e_s": ("mean", "p99")}
 _RATES = ("requests_per_s", "output_tokens_per_s", "mean_in_flight", "preemptions", "slo_share", "goodput_per_s", "slo_met")
 _ENDS = ("", "_low", "_high")
@@ -69,6 +70,8 @@ def show_curve(e: Estimate, found: LoadCurve, source: str, out: Console) -> None
     if any(s["ttft_s"]["mean_low"] is not None for _, s in found.points):
         out.print("")
         out.print(_band_table(found))
+    if lines := beside_remark(e, found.points[0][1]["front_end_s"]) if found.points else []:
+        out.print("\n" + "\n".join(lines))
 
 
 def _band_table(found: LoadCurve) -> Any:

@@ -100,11 +100,20 @@ def served_rate(served: Served, label: str, what: str, counts: Any) -> Node:
 
 def served_time(served: Served, name: str, share: float) -> Node:
     """A percentile of a time over the requests that were served."""
-    values = getattr(served, name)[served.done]
-    known = values[np.isfinite(values)]
-    source = f"simulated: {known.size:,} requests under {served.schedule.scheduler}"
     at = leaf("share", share, "", "the percentile")
-    return derived(f"{name[:-2]}_p{100 * share:g}_s", f"quantile({name}, share)", "s", leaf(name, known, "s", source), at)
+    return derived(f"{name[:-2]}_p{100 * share:g}_s", f"quantile({name}, share)", "s", _served_times(served, name), at)
+
+
+def _served_times(served: Served, name: str) -> Node:
+    """A time of each request that was served; of what begins with its arrival the part in the engine, and what host and front end take."""
+    beside = np.broadcast_to(served.front_s if name in ("ttft_s", "e2e_s") else 0.0, served.done.shape)
+    values = getattr(served.with_front(0.0), name)
+    known = served.done & np.isfinite(values)
+    source = f"simulated: {int(known.sum()):,} requests under {served.schedule.scheduler}"
+    if not np.any(beside):
+        return leaf(name, values[known], "s", source)
+    front = leaf("front_end_s", beside[known], "s", "calibration: what host and front end take for each prompt beside the steps")
+    return derived(name, "in_engine_s + front_end_s", "s", leaf("in_engine_s", values[known], "s", source), front)
 
 
 def error_quantile(found: list[Outcome], label: str, share: float, *, signed: bool = False) -> Node | None:

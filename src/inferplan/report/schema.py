@@ -16,8 +16,8 @@ _NUMBERS = (
     "weight_bytes", "kv_bytes_per_token", "kv_bytes_per_token_unbounded", "state_bytes_per_sequence", "sequence_bytes",
     "bytes_per_token", "weight_bytes_per_gpu", "activation_bytes", "non_torch_bytes", "graph_bytes", "kv_cache_bytes_per_gpu",
     "request_bytes", "kv_cache_tokens", "max_context", "total_bytes", "utilization", "max_model_len", "max_num_seqs",
-    "max_num_batched_tokens", "usable_bytes", "ttft_s", "tpot_s", "e2e_s", "floor_ttft_s", "floor_tpot_s", "decode_tokens_per_s",
-    "output_tokens_per_s", "mfu", "mbu", "host_layers", "host_bytes", "overlap", "expert_skew",
+    "max_num_batched_tokens", "usable_bytes", "ttft_s", "prefill_s", "front_end_s", "tpot_s", "e2e_s", "floor_ttft_s", "floor_tpot_s",
+    "decode_tokens_per_s", "output_tokens_per_s", "mfu", "mbu", "host_layers", "host_bytes", "overlap", "expert_skew",
     "expert_imbalance",
 )  # fmt: skip
 BANDS = ("ttft_low_s", "ttft_high_s", "tpot_low_s", "tpot_high_s", "e2e_low_s", "e2e_high_s")

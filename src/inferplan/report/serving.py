@@ -11,7 +11,7 @@ import numpy as np
 
 from inferplan.deployment import Estimate
 from inferplan.errors import SpecError
-from inferplan.report.estimates import deployed, front_end
+from inferplan.report.estimates import deployed, front_end_words
 from inferplan.report.screen import Bold, console, table
 from inferplan.report.words import devices
 from inferplan.serving.served import Served
@@ -22,7 +22,7 @@ from inferplan.units import show, significant
 if TYPE_CHECKING:
     from rich.console import Console
 
-SCHEMA = "inferplan/simulate/2"
+SCHEMA = "inferplan/simulate/3"
 CSV_COLUMNS = (
     "arrival_s", "input_tokens", "output_tokens", "queue_s", "ttft_s", "tpot_s", "itl_max_s", "e2e_s", "preemptions", "cached_tokens",
     "replica",
@@ -151,7 +151,7 @@ def show_served(e: Estimate, served: Served, found: dict[str, Any], source: str,
     if found["served"]:
         out.print("")
         out.print(times_table(found))
-        out.print("\n" + "\n".join(remarks(served, found) + front_end(e, float(served.requests.input_tokens.mean()))))
+        out.print("\n" + "\n".join(remarks(served, found) + beside_remark(e, found["front_end_s"])))
 
 
 def times_table(found: dict[str, Any]) -> Any:
@@ -169,11 +169,19 @@ def _time(seconds: float | None) -> str:
     return "" if seconds is None else show(seconds, "s")
 
 
+def beside_remark(e: Estimate, front_s: float) -> list[str]:
+    """What of a run's times host and front end take, or that steps of one's own leave it out."""
+    known = bool(np.any(e.front_end_s(e.load.input_tokens)))
+    if front_s or not known:
+        return front_end_words(front_s)
+    return ["Step times of one's own: TTFT is that of the steps alone, without host and front end."]
+
+
 def band_remark(found: dict[str, Any]) -> list[str]:
     """What bands say, where there are any."""
     if found["ttft_s"]["mean_low"] is None:
         return []
-    return ["80 %: four of five measurements are expected there, for prompts with what host and front end take (validation/OPEN_LOOP.md)."]
+    return ["80 %: four of five measurements are expected there, as measured runs under arrivals lay (validation/OPEN_LOOP.md)."]
 
 
 def remarks(served: Served, found: dict[str, Any]) -> list[str]:

@@ -6,7 +6,8 @@ outputs: the number at work follows a birth-death law, whatever S(n) is. Beyond 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 
@@ -84,6 +85,8 @@ class Serving:
         the share of time in which anything runs.
     cache_used, cache_reserved
         the share of the cache that holds tokens, and that is set aside.
+    front_s
+        what host and front end take for a prompt beside the engine's steps, where `with_front` has put it into times.
     """
 
     requests_per_s: np.ndarray
@@ -99,6 +102,11 @@ class Serving:
     cache_used: np.ndarray
     cache_reserved: np.ndarray
     stable: np.ndarray
+    front_s: float = field(default=0.0, kw_only=True)
+
+    def with_front(self, front_s: float) -> Self:
+        """The same as clients measure it, where host and front end take so many seconds for a prompt, in the mean."""
+        return replace(self, ttft_s=self.ttft_s + front_s, e2e_s=self.e2e_s + front_s, front_s=self.front_s + front_s)
 
 
 def counts(mean: np.ndarray, most: int, more: np.ndarray) -> np.ndarray:
@@ -192,7 +200,7 @@ class Continuous(Serving):
         values = within[..., None, None] + own[..., None, None, :, None] + others[..., None, None, :]
         weights = np.broadcast_to((chance[..., None] * likely)[..., None, None, :], values.shape)
         flat = (*self.stable.shape, -1)
-        return np.where(self.stable, weighted_quantile(values.reshape(flat), weights.reshape(flat), q), np.inf)
+        return np.where(self.stable, weighted_quantile(values.reshape(flat), weights.reshape(flat), q), np.inf) + self.front_s
 
     def _others(self, at: np.ndarray) -> tuple[np.ndarray, ...]:
         """Of the requests that the n-th to join meets: rate, decode step and prefill, shapes (..., MET, 1); no rate for the first."""

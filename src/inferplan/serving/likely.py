@@ -21,8 +21,6 @@ class Likely:
 
     waiting
         whether more clients ask than the cache holds, so that they wait for it.
-    front_s
-        seconds that host and front end take for a prompt, where times leave them out: clients measure them, so that high ends have them.
 
     >>> import inferplan as ip
     >>> found = Likely(ip.estimate(ip.model("7b"), ip.hardware("h100"), ip.precision("fp8")))
@@ -33,13 +31,11 @@ class Likely:
 
     estimate: Estimate
     waiting: bool = False
-    front_s: float = 0.0
 
     @classmethod
     def of(cls, e: Estimate, requests: Requests, replicas: int = 1) -> Self:
         """The bands of a simulated run."""
-        clients, front = requests.clients or 0, float(e.front_end_s(requests.input_tokens.mean()))
-        return cls(e, waiting=clients > replicas * e.max_sequences, front_s=front)
+        return cls(e, waiting=(requests.clients or 0) > replicas * e.max_sequences)
 
     def band(self, part: Part, share: float | None = None) -> Band | None:
         """The band of a part of a request, as shares of its estimate: of the mean, or of what a `share` of requests does not exceed."""
@@ -51,8 +47,7 @@ class Likely:
     def ends(self, part: Part, value_s: float, share: float | None = None) -> Ends | None:
         """The ends about a TTFT or TPOT; None where no band is known, or where the time has no bound."""
         band = self.band(part, share)
-        beside = self.front_s if part == "ttft" else 0.0
-        return None if band is None or not np.isfinite(value_s) else (value_s * band.low, (value_s + beside) * band.high)
+        return None if band is None or not np.isfinite(value_s) else (value_s * band.low, value_s * band.high)
 
     def whole(self, value_s: float, first_s: float, share: float | None = None) -> Ends | None:
         """The ends about a whole request, `first_s` of which goes by until its first token; in the mean both parts miss the same way."""
@@ -64,4 +59,4 @@ class Likely:
         early = min(first_s, value_s) / value_s
         own = Band(low=first.low * early + gap.low * (1 - early), high=first.high * early + gap.high * (1 - early))
         band = self._tail("e2e", share, own) or own
-        return value_s * band.low, value_s * band.high + self.front_s * first.high
+        return value_s * band.low, value_s * band.high

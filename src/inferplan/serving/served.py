@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,8 @@ class Served:
         times its blocks were taken, prompt tokens found in cache, and which replica served it.
     slot_steps
         of static batching: decode steps of all slots, used or not.
+    front_s
+        what host and front end take for each prompt beside the engine's steps; times that begin with the arrival have it, no other does.
     """
 
     requests: Requests
@@ -56,6 +58,11 @@ class Served:
     schedule: Schedule
     series: list[Series]
     slot_steps: int = 0
+    front_s: Floats | float = 0.0
+
+    def with_front(self, front_s: Floats | float) -> Served:
+        """The same where host and front end take so many seconds for each prompt."""
+        return replace(self, front_s=front_s)
 
     @property
     def done(self) -> NDArray[np.bool_]:
@@ -69,13 +76,13 @@ class Served:
 
     @property
     def ttft_s(self) -> Floats:
-        """From arrival to the first token."""
-        return self.first_s - self.requests.arrival_s
+        """From arrival to the first token, front end included."""
+        return self.first_s - self.requests.arrival_s + self.front_s
 
     @property
     def e2e_s(self) -> Floats:
-        """From arrival to the end of the answer."""
-        return self.finish_s - self.requests.arrival_s
+        """From arrival to the end of the answer, front end included."""
+        return self.finish_s - self.requests.arrival_s + self.front_s
 
     @property
     def tpot_s(self) -> Floats:

@@ -37,8 +37,9 @@ def summary(served: Served, slo: Slo | None = None, likely: Likely | None = None
         "requests_per_s": _rate(done.sum(), span),
         "output_tokens_per_s": _rate(r.output_tokens[done].sum(), span),
         "total_tokens_per_s": _rate((r.input_tokens + r.output_tokens)[done].sum(), span),
-        "mean_in_flight": _rate(served.e2e_s[done].sum(), span),
+        "mean_in_flight": _rate((served.finish_s - r.arrival_s)[done].sum(), span),
         "preemptions": int(served.preempted.sum()),
+        "front_end_s": float(np.mean(served.front_s)),
         "cached_share": float(served.cached_tokens[done].sum() / max(1, r.input_tokens[done].sum())),
     }
     times = {name: statistics(getattr(served, name)[done]) for name in TIMES}
