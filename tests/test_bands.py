@@ -46,6 +46,15 @@ def test_an_estimate_lies_in_its_band_and_the_band_above_the_floor() -> None:
         assert low <= e.e2e_s <= high
 
 
+def test_the_band_of_a_first_token_is_a_share_of_what_is_shown() -> None:
+    """The front end is in the estimate, so that both ends are shares of one number."""
+    e = estimate(model("7b"), hardware("h100"), precision("fp16"))
+    band = e.band("ttft")
+    assert e.prompt_front_end_s > 0
+    assert e.ttft_band_s == pytest.approx((e.ttft_s * band.low, e.ttft_s * band.high), rel=1e-12)
+    assert e.ttft_band_s == pytest.approx(Likely(e).ends("ttft", e.ttft_s), rel=1e-12)
+
+
 def test_floors_have_no_band() -> None:
     e = estimate(model("7b"), hardware("h100"), precision("fp16"), efficiency="ideal")
     assert e.tpot_band_s is None
@@ -156,12 +165,10 @@ def test_percentiles_are_never_surer_than_the_mean() -> None:
     assert low <= likely.whole(2.0, 0.5)[0] < 2 < likely.whole(2.0, 0.5)[1] <= high
 
 
-def test_waiting_requests_and_front_ends_widen_what_clients_measure() -> None:
+def test_waiting_requests_widen_what_clients_measure() -> None:
     e = estimate(model("7b"), hardware("h100"), precision("fp16"))
-    plain, waiting, beside = Likely(e), Likely(e, waiting=True), Likely(e, front_s=0.5)
+    plain, waiting = Likely(e), Likely(e, waiting=True)
     assert waiting.ends("ttft", 1.0)[1] > plain.ends("ttft", 1.0)[1]
-    assert beside.ends("ttft", 1.0)[1] == pytest.approx(1.5 * plain.ends("ttft", 1.0)[1])
-    assert beside.ends("tpot", 1.0) == plain.ends("tpot", 1.0)
     assert plain.ends("ttft", np.inf) is None
 
 

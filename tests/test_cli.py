@@ -51,7 +51,7 @@ def test_json_is_in_base_units(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["floor_tpot_s"] == pytest.approx(6.78e-3, rel=1e-3)
     assert found["tpot_s"] > found["floor_tpot_s"]
     assert found["decode"]["bound"] == "memory"
-    assert found["schema"] == "inferplan/estimate/4"
+    assert found["schema"] == "inferplan/estimate/5"
 
 
 def test_what_does_not_fit_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:

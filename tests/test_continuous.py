@@ -310,8 +310,13 @@ def test_a_closed_loop_of_one_is_the_estimate() -> None:
     e = case(LLAMA)
     found = c.continuous(e, clients=1)
     assert float(found.tpot_s) == pytest.approx(e.tpot_s, rel=1e-3)
-    assert float(found.ttft_s) == pytest.approx(e.ttft_s, rel=0.05)
-    assert float(found.requests_per_s) == pytest.approx(1 / e.e2e_s, rel=0.01)
+    assert float(found.ttft_s) == pytest.approx(e.prefill_s, rel=0.05)
+    seen = found.with_front(e.prompt_front_end_s)
+    assert float(seen.ttft_s) == pytest.approx(e.ttft_s, rel=0.02)
+    assert float(seen.e2e_s) == pytest.approx(e.e2e_s, rel=0.002)
+    assert float(seen.ttft_quantile_s(0.9) - found.ttft_quantile_s(0.9)) == pytest.approx(e.prompt_front_end_s, rel=1e-9)
+    assert float(seen.e2e_quantile_s(0.9) - found.e2e_quantile_s(0.9)) == pytest.approx(e.prompt_front_end_s, rel=1e-9)
+    assert float(found.requests_per_s) == pytest.approx(1 / (e.e2e_s - e.prompt_front_end_s), rel=0.01)
 
 
 def test_groups_and_stages_block_a_part_of_the_others() -> None:

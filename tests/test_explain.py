@@ -86,7 +86,8 @@ def headline(e: Estimate) -> dict[str, float | None]:
     """The same numbers by the estimate's own way."""
     rate = e.output_tokens_per_s
     return {
-        "tpot": e.tpot_s, "ttft": e.ttft_s, "e2e": e.e2e_s, "floor_tpot": e.floor_tpot_s, "floor_ttft": e.floor_ttft_s,
+        "tpot": e.tpot_s, "ttft": e.ttft_s, "prefill": e.prefill_s, "front_end": e.prompt_front_end_s, "e2e": e.e2e_s,
+        "floor_tpot": e.floor_tpot_s, "floor_ttft": e.floor_ttft_s,
         "decode_tokens_per_s": e.decode_tokens_per_s, "output_tokens_per_s": rate, "kv_bytes": e.kv_bytes_per_token,
         "sequence_bytes": e.sequence_bytes, "cache_bytes": e.sequence_bytes * e.load.batch, "weights": e.weight_bytes,
         "params": e.counts.total, "active_params": e.counts.active, "bytes_per_token": e.bytes_per_token,

@@ -112,7 +112,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert max(map(len, out.splitlines())) <= 100
     assert (tmp_path / "p.svg").read_text().startswith("<?xml")
     told = json.loads(run(capsys, "pareto", *ASKED, "--json")[1])
-    assert (told["schema"], told["points"], len(told["frontier"])) == ("inferplan/pareto/1", 72, back.pareto.sum())
+    assert (told["schema"], told["points"], len(told["frontier"])) == ("inferplan/pareto/2", 72, back.pareto.sum())
     costs = json.loads(run(capsys, "pareto", str(rows), "--cost", "--json")[1])
     usd = [row["sustained_usd_per_million_tokens"] for row in costs["frontier"]]
     assert usd == sorted(usd, reverse=True)

@@ -626,7 +626,7 @@ def test_nothing_that_fits_ends_with_1(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_the_record(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(run(capsys, "sweep", *ASKED, "--json")[1])
-    assert (found["schema"], found["points"]) == ("inferplan/sweep/1", 120)
+    assert (found["schema"], found["points"]) == ("inferplan/sweep/2", 120)
     assert set(found["best"]["tpot_s"]) == set(COLUMNS)
 
 

@@ -18,12 +18,12 @@ from inferplan.calibrate.cases import Case, read_cases
 from inferplan.calibrate.loads import share_of
 from inferplan.calibrate.predict import PREDICTED, Predictor
 from inferplan.calibrate.summary import grouped, summary
-from inferplan.calibrate.times import front_end_s
 from inferplan.calibrate.validate import Outcome, outcomes
 from inferplan.cli.app import main
 from inferplan.errors import SpecError
 from inferplan.roofline.efficiency import Efficiency
 from inferplan.serving.continuous import continuous
+from inferplan.serving.front_end import front_end_s
 from inferplan.serving.protocol import front_end_wait_s, simulate_case
 from inferplan.serving.requests import Requests, closed_loop
 from inferplan.specs.parallel import Parallel
@@ -49,11 +49,12 @@ def estimate(**load: Any) -> ip.Estimate:
 
 
 def of_batch(e: ip.Estimate, batch: int, sent: int, made: int) -> dict[str, float]:
-    """What a benchmark of one static batch would print, if the estimate were the machine."""
+    """What an offline benchmark of one static batch would print, if the estimate were the machine: steps alone, no front end."""
+    whole = e.prefill_s + (made - 1) * e.tpot_s
     return {
-        "ttft_s": e.ttft_s, "tpot_s": e.tpot_s, "itl_s": e.tpot_s, "e2e_s": e.ttft_s + (made - 1) * e.tpot_s,
-        "decode_tokens_per_s": 1 / e.tpot_s, "prefill_tokens_per_s": batch * sent / e.ttft_s, "requests_per_s": batch / e.e2e_s,
-        "output_tokens_per_s": batch * made / e.e2e_s, "total_tokens_per_s": batch * (sent + made) / e.e2e_s,
+        "ttft_s": e.prefill_s, "tpot_s": e.tpot_s, "itl_s": e.tpot_s, "e2e_s": whole,
+        "decode_tokens_per_s": 1 / e.tpot_s, "prefill_tokens_per_s": batch * sent / e.prefill_s, "requests_per_s": batch / whole,
+        "output_tokens_per_s": batch * made / whole, "total_tokens_per_s": batch * (sent + made) / whole,
     }  # fmt: skip
 
 
@@ -84,7 +85,7 @@ def test_cases_made_of_an_estimate_have_no_error_in_either_form(tmp_path: Path, 
 
 def test_units_of_long_rows_become_seconds(tmp_path: Path) -> None:
     e = estimate(input_tokens=128, output_tokens=16)
-    row = {**HERE, "input_tokens": 128, "output_tokens": 16, "quantity": "ttft_s", "value": 1e3 * e.ttft_s, "unit": "ms"}
+    row = {**HERE, "input_tokens": 128, "output_tokens": 16, "quantity": "ttft_s", "value": 1e3 * e.prefill_s, "unit": "ms"}
     assert outcomes(read_cases(write(tmp_path / "a.csv", [row]))[0])[0].error == pytest.approx(0, abs=1e-12)
 
 
@@ -100,7 +101,7 @@ def test_decode_is_taken_at_its_context() -> None:
 
 def test_prefill_counts_the_tokens_that_are_computed() -> None:
     e = estimate(input_tokens=4096, output_tokens=1, cached=3072)
-    assert predicted("prefill_tokens_per_s", input_tokens=4096, cached_tokens=3072) == pytest.approx(1024 / e.ttft_s, rel=1e-12)
+    assert predicted("prefill_tokens_per_s", input_tokens=4096, cached_tokens=3072) == pytest.approx(1024 / e.prefill_s, rel=1e-12)
 
 
 def test_under_the_ideal_calibration_a_time_is_near_its_floor() -> None:
@@ -244,7 +245,7 @@ def test_a_refusal_stops_no_other_row() -> None:
 
 def test_splits_are_read_from_a_row() -> None:
     e = estimate(input_tokens=512, output_tokens=64, parallel=Parallel(2))
-    assert predicted("ttft_s", input_tokens=512, output_tokens=64, tp=2) == pytest.approx(e.ttft_s, rel=1e-12)
+    assert predicted("ttft_s", input_tokens=512, output_tokens=64, tp=2) == pytest.approx(e.prefill_s, rel=1e-12)
 
 
 @pytest.mark.parametrize(("text", "share"), [(None, None), ("avg", None), ("MEDIAN", 0.5), ("p50", 0.5), ("p99.9", 0.999)])

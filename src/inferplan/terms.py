@@ -212,7 +212,7 @@ _ROWS = (
     ("goodput_per_s", "goodput", "1/s", "requests per second that keep all limits"),
     ("slo_share", "within limits", "", "share of requests that keep all limits"),
     ("cached_share", "cached", "", "share of prompt tokens that a prefix cache held"),
-    ("sustained_tokens_per_s", "sustained tokens/s", "tok/s", "output tokens per second of all sequences over whole requests, TTFT included"),
+    ("sustained_tokens_per_s", "sustained tokens/s", "tok/s", "output tokens per second of all sequences over whole requests"),
     ("sustained_tokens_per_s_per_gpu", "sustained tokens/s per device", "tok/s", "the same, divided by the devices"),
     ("sustained_usd_per_million_tokens", "USD/Mtok", "USD", "price of a million output tokens at the sustained rate; null: not known"),
     ("pareto", "on the frontier", "", "whether no other configuration that fits is as good in both figures and better in one"),

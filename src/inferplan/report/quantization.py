@@ -20,7 +20,7 @@ from inferplan.units import show, significant
 if TYPE_CHECKING:
     from rich.console import Console
 
-SCHEMA = "inferplan/quantization/2"
+SCHEMA = "inferplan/quantization/3"
 ROW = (
     "hardware", "weight_format", "kv_format", "runs", "reason", "fits", "weight_bytes", "code_bytes", "scale_bytes", "wide_bytes",
     "bits_per_weight", "saving", "bytes_per_token", "computed_in", "product_gain", "kv_bytes_per_token", "kv_scale_bytes_per_token",

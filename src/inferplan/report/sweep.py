@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-SCHEMA, FRONTIER_SCHEMA = "inferplan/sweep/1", "inferplan/pareto/1"
+SCHEMA, FRONTIER_SCHEMA = "inferplan/sweep/2", "inferplan/pareto/2"
 WORDS = {
     "sustained_tokens_per_s_per_gpu": "throughput",
     "tpot_s": "speed",
