@@ -518,7 +518,7 @@ def test_the_picture_shows_lengths_and_batches() -> None:
     drawn = {line.get_gid() for line in upper.lines}
     assert {"drafts 4", "drafts 1", "even", "loss"} <= drawn
     assert upper.get_xlabel() == "batch, sequences"
-    assert (upper.get_ylabel(), lower.get_ylabel()) == ("speed-up", "speed-up")
+    assert (upper.get_ylabel(), lower.get_ylabel()) == ("speed-up, times", "speed-up, times")
     at = next(line for line in upper.lines if line.get_gid() == "loss")
     assert at.get_xdata()[0] == found.turns_to_loss
     assert sum((line.get_gid() or "").startswith("batch ") for line in lower.lines) >= 3

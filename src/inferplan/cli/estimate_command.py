@@ -20,7 +20,7 @@ def estimate(
     asked: o.Asked,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON, in base units.")] = False,
     csv: Annotated[str | None, typer.Option("--csv", help="Write the record as CSV rows to FILE.")] = None,
-    plot: Annotated[str | None, typer.Option("--plot", help="Also draw the roofline into FILE, a PNG, SVG or PDF.")] = None,
+    plot: Annotated[str | None, typer.Option("--plot", help="Also draw the roofline, or several, into FILE: PNG, SVG or PDF.")] = None,
     html: Annotated[str | None, typer.Option("--html", help="Also write the screen into FILE, an HTML page.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also every operator of a decode step.")] = False,
 ) -> int:
@@ -28,14 +28,17 @@ def estimate(
 
     --model, --gpu and --dtype take several values with commas: the answer is then a comparison.
     """
+    if plot:
+        from inferplan.report.canvas import ending
+
+        ending(plot)
     dtypes = [asked.dtype] if "=" in asked.dtype else o.listed(asked.dtype)
     each = [replace(asked, model=m, gpu=g, dtype=d) for m, g, d in product(o.listed(asked.model), o.listed(asked.gpu), dtypes)]
     if len(each) == 1:
         return one(each[0], as_json, csv, plot, html, verbose)
-    for name, value in (("--plot", plot), ("--html", html)):
-        if value:
-            raise SpecError("takes one estimate, not a comparison", field=name, value=value)
-    return several(each, as_json, csv)
+    if html:
+        raise SpecError("takes one estimate, not a comparison", field="--html", value=html)
+    return several(each, as_json, csv, plot)
 
 
 def one(asked: o.Asked, as_json: bool, csv: str | None, plot: str | None, html: str | None, verbose: bool) -> int:
@@ -63,7 +66,7 @@ def one(asked: o.Asked, as_json: bool, csv: str | None, plot: str | None, html: 
     return 0 if found.fits else 1
 
 
-def several(asked: list[o.Asked], as_json: bool, csv: str | None) -> int:
+def several(asked: list[o.Asked], as_json: bool, csv: str | None, plot: str | None) -> int:
     """A comparison; done unless none of them fits."""
     from inferplan.report import files
     from inferplan.report.comparison import show_comparison
@@ -71,6 +74,11 @@ def several(asked: list[o.Asked], as_json: bool, csv: str | None) -> int:
     from inferplan.report.screen import console
 
     found = [a.estimate() for a in asked]
+    if plot:
+        from inferplan.report import canvas
+        from inferplan.report.comparison_plots import plot_comparison
+
+        canvas.write_picture(plot_comparison(found), plot)
     records = [record(e) for e in found]
     if csv:
         rows = [flat(r) for r in records]
