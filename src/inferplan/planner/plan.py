@@ -25,6 +25,7 @@ from inferplan.planner.targets import Target, Targets
 from inferplan.planner.whatif import Swing, measure_first, swings
 from inferplan.serving.batch_times import Workload
 from inferplan.serving.continuous import Continuous
+from inferplan.shown import Shown
 
 TELL = Callable[[str, int, int], None]
 Proven = tuple[Option, Bench | PoolBench | None]
@@ -95,7 +96,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Shown):
     """The answer to a goal.
 
     choices

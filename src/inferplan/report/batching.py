@@ -32,6 +32,7 @@ from inferplan.serving.batch_times import Workload, prefill_steps, reservation, 
 from inferplan.serving.continuous import Continuous, Serving, continuous
 from inferplan.serving.lengths import Lengths
 from inferplan.serving.static import Static, gain, static
+from inferplan.shown import Shown
 from inferplan.terms import TERMS
 from inferplan.units import show, significant
 
@@ -56,7 +57,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Compared:
+class Compared(Shown):
     """Both kinds of batching under the same loads: arrival rates, or numbers of clients.
 
     static

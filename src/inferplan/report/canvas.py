@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -286,6 +286,16 @@ def ending(path: str | os.PathLike[str]) -> str:
     if found not in ENDINGS:
         raise SpecError("must end in .png, .svg or .pdf (the formats that pictures are written in)", file=path, value=found or None)
     return found
+
+
+def png_bytes(ax: Axes, dpi: int) -> bytes:
+    """The figure of `ax` as a PNG of so many dots per inch."""
+    from matplotlib import style
+
+    data, figure = io.BytesIO(), cast(Any, ax.figure)
+    with style.context(STYLE):
+        figure.savefig(data, format="png", dpi=dpi)
+    return data.getvalue()
 
 
 def write_picture(ax: Axes, path: str | os.PathLike[str]) -> Path:

@@ -8,7 +8,7 @@ import numpy as np
 
 from inferplan.deployment import Estimate
 from inferplan.report.estimates import deployed
-from inferplan.report.screen import Bold, table
+from inferplan.report.screen import Bold, Grid, table
 from inferplan.serving.summary import LoadCurve
 from inferplan.units import show, significant
 
@@ -44,6 +44,14 @@ def show_curve(e: Estimate, found: LoadCurve, source: str, out: Console) -> None
     out.print(f"requests: {source}, stretched to each rate\n")
     if found.partial:
         out.print("Interrupted: the curve ends early.")
+    for line in curve_lines(found):
+        out.print(line)
+    out.print("")
+    out.print(curve_table(found))
+
+
+def curve_lines(found: LoadCurve) -> list[str]:
+    """The answer: the largest rate within limits, and the knee."""
     lines = []
     if found.largest_per_s is not None and found.slo is not None:
         lines.append(f"Up to {significant(found.largest_per_s)} requests/s meet {found.slo.text}.")
@@ -51,14 +59,16 @@ def show_curve(e: Estimate, found: LoadCurve, source: str, out: Console) -> None
         lines.append(
             f"The knee lies at {significant(found.knee_per_s)} requests/s; all at once, {significant(found.capacity_per_s)} are served."
         )
-    for line in lines:
-        out.print(line)
+    return lines
+
+
+def curve_table(found: LoadCurve) -> Grid:
+    """A row per rate."""
     head = ["Offered/s", "served/s", "in flight", "TTFT", "p99", "TPOT", "p99", "E2E", "p99"]
     rows = [_cells(rate, s, found) for rate, s in found.points]
     if found.slo:
         head.append("in limits")
-    out.print("")
-    out.print(table(head, rows, right=range(len(head))))
+    return table(head, rows, right=range(len(head)))
 
 
 def _cells(rate: float, s: dict[str, Any], found: LoadCurve) -> list[str]:

@@ -160,7 +160,7 @@ def plot_roofline(estimate: Estimate, *, ax: Axes | None = None) -> Axes:
         tops = roofs(estimate)
         bandwidth = estimate.hardware.bandwidth_bytes_per_s
         x = _span(ax, tops, bandwidth, places[:, 0])
-        y = min(places[:, 1].min(), x[0] * bandwidth) / 2, tops[-1][1] * 2.5
+        y = min(places[:, 1].min() / 4, x[0] * bandwidth / 2), tops[-1][1] * 2.5
         ax.set(xscale="log", yscale="log", xlim=x, ylim=y)
         unit_axis(ax.xaxis, TERMS["intensity"].label, "FLOP/B", x)
         unit_axis(ax.yaxis, "estimated rate", "FLOP/s", y)

@@ -19,19 +19,28 @@ LEAST = 16  # characters of a last column that are enough to fold it
 
 
 def console(*, error: bool = False) -> Console:
-    """A console on stdout (or stderr): no colour when piped or when NO_COLOR is set, 100 columns when piped."""
+    """A console on stdout (or stderr), 100 columns wide when piped.
+
+    No colour when piped, unless FORCE_COLOR is set, nor where NO_COLOR is; either counts where it is not empty, and NO_COLOR first.
+    """
     stream = sys.stderr if error else sys.stdout
     tty = stream.isatty()
     width = shutil.get_terminal_size((PIPED, 40)).columns if tty or "COLUMNS" in os.environ else PIPED
     width = min(max(width, NARROWEST), WIDEST)
-    return rich_console(stream, width, plain="NO_COLOR" in os.environ) if tty else cast("Console", Plain(stream, width))
+    plain = bool(os.environ.get("NO_COLOR"))
+    if tty or (os.environ.get("FORCE_COLOR") and not plain):
+        return rich_console(stream, width, plain=plain, terminal=True)
+    return cast("Console", Plain(stream, width))
 
 
-def rich_console(stream: Any, width: int, *, plain: bool) -> Console:
-    """Rich's console with nothing guessed from the text."""
+def rich_console(stream: Any, width: int, *, plain: bool, terminal: bool = False) -> Console:
+    """Rich's console with nothing guessed from the text, nor from where it runs."""
     from rich.console import Console
 
-    return Console(file=stream, width=width, no_color=plain, highlight=False, emoji=False, markup=False, soft_wrap=False)
+    look: Any = {"highlight": False, "emoji": False, "markup": False, "force_jupyter": False}
+    if not terminal:
+        look |= {"color_system": None}
+    return Console(file=stream, width=width, no_color=plain, force_terminal=terminal, **look)
 
 
 class Bold(str):
