@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from inferplan.report.screen import Grid, Plain, rich_console
+from inferplan.report.grid import Grid
+from inferplan.report.screen import Plain, rich_console
 
 WIDTH = 100
 NODES = 400

@@ -8,7 +8,8 @@ import numpy as np
 
 from inferplan.deployment import Estimate
 from inferplan.report.estimates import deployed
-from inferplan.report.screen import Bold, Grid, table
+from inferplan.report.grid import Grid
+from inferplan.report.screen import Bold, table
 from inferplan.serving.summary import LoadCurve
 from inferplan.units import show, significant
 
@@ -64,7 +65,7 @@ def curve_lines(found: LoadCurve) -> list[str]:
 
 def curve_table(found: LoadCurve) -> Grid:
     """A row per rate."""
-    head = ["Offered/s", "served/s", "in flight", "TTFT", "p99", "TPOT", "p99", "E2E", "p99"]
+    head = ["Offered/s", "served/s", "in flight", "TTFT", "TTFT p99", "TPOT", "TPOT p99", "E2E", "E2E p99"]
     rows = [_cells(rate, s, found) for rate, s in found.points]
     if found.slo:
         head.append("in limits")
