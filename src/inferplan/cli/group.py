@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from inferplan.cli.app import COMMANDS, INTERRUPTED
-from inferplan.errors import InferplanError, OutputClosed, shown
+from inferplan.errors import InferplanError, OutputClosed, SpecError, shown
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 EXIT_CODES = "Exit codes: 0 done; 1 does not fit, or no plan; 2 wrong input, in one line on stderr; 130 interrupted."
@@ -124,16 +124,79 @@ def answer(args: list[str]) -> int:
     except typer.Abort:
         raise KeyboardInterrupt from None
     except typer.TyperException as e:
-        raise InferplanError(_usage(e)) from None
+        raise InferplanError(_usage(e, args)) from None
+    except SpecError as e:
+        raise _as_typed(e, args) from None
     if result == INTERRUPTED:
         raise KeyboardInterrupt
     return result if isinstance(result, int) else 0
 
 
-def _usage(error: typer.TyperException) -> str:
-    """A wrong option or argument as one line that says where to look."""
-    text = getattr(error, "format_message", lambda: str(error))().replace("\n", " ").rstrip(".")
+RULES = (
+    ("Input should be a valid integer", "must be a whole number"),
+    ("Input should be a valid number", "must be a number"),
+    ("Input should be greater than or equal to", "must be at least"),
+    ("Input should be less than or equal to", "must be at most"),
+)
+"""What is said of a value that does not read, and how it is said here."""
+EXAMPLE = "such as --model 7b --gpu h100"
+FIELDS = {
+    "input_tokens": "--isl",
+    "output_tokens": "--osl",
+    "patches": "--image-patches",
+    "cpu_offload_bytes": "--cpu-offload",
+    "arrivals": "--arrivals",
+    "rate_per_s": "--rate",
+    "peak_per_s": "--peak",
+    "active_share": "--active",
+    "requests_per_user_min": "--per-minute",
+    "window_s": "--window",
+    "growth_per_month": "--growth",
+    "node_availability": "--availability",
+    "max_replica_gpus": "--max-replica-gpus",
+    "gpus": "--gpu",
+    "kinds": "--price-type",
+    "providers": "--provider",
+    "prices": "--price",
+    "hours_per_month": "--hours",
+    "idle_share": "--idle-power",
+    "api_usd_per_million": "--api-price",
+    "input": "--input-lengths",
+    "output": "--output-lengths",
+    "tokens_per_s": "--replica-tokens",
+}
+"""Fields of the library and of files that an option gives under another name."""
+MISSING = {"model": "--model", "slo": "--slo, such as ttft.p95=500ms,tpot.p95=50ms", "traffic": "--rate, --users or --trace"}
+"""What a plan cannot be without, where no file gives it either."""
+
+
+def _as_typed(e: SpecError, args: list[str]) -> SpecError:
+    """An error about an argument under the option that gave it, or that would, where it is not in a file."""
+    if e.file is not None or not e.field or e.field.startswith("-"):
+        return e
+    last = e.field.rpartition(".")[2]
+    given = {word.partition("=")[0] for word in args if word.startswith("-")}
+    option = FIELDS.get(last, f"--{last.replace('_', '-')}")
+    if option in given:
+        return SpecError(e.rule, field=option, value=e.value)
+    if args[:1] == ["plan"] and e.field in MISSING and not any(word.endswith((".yaml", ".yml")) for word in args):
+        return SpecError(f"{e.rule}; give {MISSING[e.field]}, or a file of goals", field=e.field, value=e.value)
+    return e
+
+
+def _usage(error: typer.TyperException, args: list[str]) -> str:
+    """A wrong option or argument as one line: which, its value, the rule, and where to look."""
+    text = " ".join(getattr(error, "format_message", lambda: str(error))().split()).rstrip(".").replace("Value error, ", "")
     name = getattr(getattr(error, "ctx", None), "info_name", None)
+    options = getattr(getattr(error, "param", None), "opts", [])
+    for said, rule in RULES:
+        if said in text:
+            bound = text.partition(said)[2].split(",")[0].strip()
+            value = next((args[i + 1] for i, word in enumerate(args[:-1]) if word in options), None)
+            shown_value = "" if value is None else f"{shown(value)}: "
+            text = f"{max(options, key=len, default='a value')}: {shown_value}{rule}{f' {bound}' if bound else ''}"
+    if "Missing option '--model'" in text or "Missing option '--gpu'" in text:
+        text += f", {EXAMPLE}"
     return f"{text}; see 'inferplan {name} --help'" if name in COMMANDS else f"{text}; see 'inferplan --help'"
 
 

@@ -43,24 +43,24 @@ def plot(
     """Draw an estimate.
 
     \b
-    roofline    operators of both phases against the roofs of the part
+    roofline    operators against the roofs of the part
     breakdown   where a prefill and a decode step go
-    batch       rates and times as more requests share the device
+    batch       rates and times by requests at once
     context     times and cache as contexts grow
-    memory      what lies in a device, beside the least it takes
+    memory      what lies in a device, and the least
 
     Pictures of other answers are drawn by the command that makes them:
 
     \b
-    inferplan compare ... --plot FILE      times with bands and floors, room
-    inferplan plan ... --plot FILE         cost against latency, use over time
-    inferplan simulate ... --plot FILE     latencies, batch and cache over time
-    inferplan load-curve ... --plot FILE   latency against offered load
-    inferplan batching ... --plot FILE     static against continuous
-    inferplan quantize ... --plot FILE     memory, speed and room by format
-    inferplan speculate ... --plot FILE    gain by batch and draft length
-    inferplan pareto ... --plot FILE       the frontier of a sweep
-    inferplan validate ... --plot FILE     predicted against known values
+    inferplan compare ... --plot FILE      times, room
+    inferplan plan ... --plot FILE         cost, latency, use
+    inferplan simulate ... --plot FILE     latencies, timeline
+    inferplan load-curve ... --plot FILE   latency by load
+    inferplan batching ... --plot FILE     both kinds
+    inferplan quantize ... --plot FILE     by format
+    inferplan speculate ... --plot FILE    the gain
+    inferplan pareto ... --plot FILE       the frontier
+    inferplan validate ... --plot FILE     parity
     """  # noqa: D301 - the backspace tells click to keep lines
     from inferplan.report import canvas, plots
     from inferplan.report.screen import console
