@@ -615,7 +615,7 @@ def test_what_does_not_fit_ends_with_1(capsys: pytest.CaptureFixture[str]) -> No
         (("--accept", "0.8", "--draft-tokens", "1000000"), "--draft-tokens: 1000000: must lie between"),
         (("--accept", "0.8", "--tree", "10"), "--tree: 10: needs the draft tokens"),
         (("--accept", "0.8", "--tree", "3", "--draft-tokens", "4"), "tree: 3: must hold more tokens"),
-        (("--accept", "0.8", "--draft-tp", "3"), "draft_tp: 3: must divide"),
+        (("--accept", "0.8", "--draft-tp", "3"), "--draft-tp: 3: must divide"),
         (("--accept", "0.8", "--accept-length", "3", "--draft-tokens", "4"), "give one of the two"),
         (("--accept-length", "3"), "needs the draft tokens"),
         (("--accept-length", "6", "--draft-tokens", "4"), "must lie between 1 and 5"),

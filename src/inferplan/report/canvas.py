@@ -288,6 +288,14 @@ def ending(path: str | os.PathLike[str]) -> str:
     return found
 
 
+def _fix(figure: Any) -> None:
+    """Let the layout be found once and keep it in whole ten thousandths: its solver is not the same to the last digit each time."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for panel in figure.axes:
+        panel.set_position(np.round(panel.get_position().bounds, 4))
+
+
 def png_bytes(ax: Axes, dpi: int) -> bytes:
     """The figure of `ax` as a PNG of so many dots per inch."""
     from matplotlib import style
@@ -305,5 +313,6 @@ def write_picture(ax: Axes, path: str | os.PathLike[str]) -> Path:
     kind, data = ending(path), io.BytesIO()
     figure: Any = ax.figure
     with style.context(STYLE):
+        _fix(figure)
         figure.savefig(data, format=kind, metadata=ENDINGS[kind])
     return write_bytes(path, data.getvalue())
