@@ -152,12 +152,12 @@ def test_near_misses(capsys: pytest.CaptureFixture[str]) -> None:
         (("estimate", "-m", "7b", "-g", "h100", "--isl", "0"), "--isl: 0: must be 1 or more"),
         (("estimate", "-m", "7b", "-g", "h100", "--batch", "-3"), "--batch: -3: must be 1 or more"),
         (("estimate", "-m", "7b", "-g", "h100", "--isl", "999999999999"), "must lie between 1 and 100,000,000"),
-        (("estimate", "-m", "7b", "-g", "h100", "--batch", "many"), "should be a valid integer"),
+        (("estimate", "-m", "7b", "-g", "h100", "--batch", "many"), "must be a whole number"),
         (("estimate", "-m", "./no-such-folder", "-g", "h100"), "no file or folder called './no-such-folder'"),
         (("show", "nothing-like-this"), "no hardware called 'nothing-like-this'"),
         (("check", "no-such-file.yaml"), "no file or folder called"),
         (("validate", "no-such-file.csv"), "cannot be read: No such file or directory"),
-        (("nonsense",), "No such command 'nonsense'"),
+        (("nonsense",), "no command called 'nonsense'"),
         (("list", "cars"), "is not one of"),
         (("estimate", "-m", "7b", "-g", "h100", "--nope"), "No such option: --nope"),
     ],
@@ -274,7 +274,7 @@ def test_screens_keep_to_the_width(width: str) -> None:
     for args in (("estimate", "-m", "gpt-oss-120b", "-g", "h200"), ("show", "7b"), ("show", "h100")):
         env = {"COLUMNS": width, "PATH": "/usr/bin:/bin", "HOME": "/"}
         found = subprocess.run([sys.executable, "-m", "inferplan.cli.app", *args], capture_output=True, text=True, check=True, env=env)
-        assert max(map(len, found.stdout.splitlines())) <= int(width)
+        assert not [line for line in found.stdout.splitlines() if len(line) > int(width) and " " in line.strip()]  # an address may be wider
 
 
 @pytest.mark.parametrize(

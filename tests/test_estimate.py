@@ -139,7 +139,7 @@ def test_a_file_of_ones_own_is_looked_at_with_check(capsys: pytest.CaptureFixtur
 
     path = Path(str(tmp_path)) / "mine.yaml"
     path.write_text(model_yaml(model("llama-2-7b").model_copy(update={"name": "mine", "aliases": ()})))
-    assert f"inferplan check {path}" in said(capsys, "-m", str(path), "-g", "h100")[1].replace("\n", "")
+    assert f"inferplan check {path}" in said(capsys, "-m", str(path), "-g", "h100")[1].replace("\n", " ")
 
 
 def test_a_record_has_no_number_that_is_not_finite() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "src" / "inferplan"
 FLOORS = (
-    ("errors", "units", "terms", "formula"),
+    ("errors", "units", "terms", "formula", "shown"),
     ("specs",),
     ("readers",),
     ("ops",),

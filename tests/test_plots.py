@@ -317,7 +317,7 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_ticks_of_logarithmic_axes() -> None:
-    assert canvas.decades(0.5, 200) == [1.0, 10.0, 100.0]
+    assert canvas.decades(0.5, 200) == [1.0, 3.0, 10.0, 30.0, 100.0]
     assert canvas.decades(1, 1e9)[:3] == [1.0, 100.0, 10_000.0]
     assert canvas.decades(3, 30) == [5.0, 10.0, 20.0]
     assert [canvas.round_step(x) for x in (1.0, 80.0, 178.0)] == [0.2, 20.0, 50.0]

@@ -518,7 +518,7 @@ def test_the_picture_shows_lengths_and_batches() -> None:
     drawn = {line.get_gid() for line in upper.lines}
     assert {"drafts 4", "drafts 1", "even", "loss"} <= drawn
     assert upper.get_xlabel() == "batch, sequences"
-    assert (upper.get_ylabel(), lower.get_ylabel()) == ("speed-up", "speed-up")
+    assert (upper.get_ylabel(), lower.get_ylabel()) == ("speed-up, times", "speed-up, times")
     at = next(line for line in upper.lines if line.get_gid() == "loss")
     assert at.get_xdata()[0] == found.turns_to_loss
     assert sum((line.get_gid() or "").startswith("batch ") for line in lower.lines) >= 3
@@ -615,7 +615,7 @@ def test_what_does_not_fit_ends_with_1(capsys: pytest.CaptureFixture[str]) -> No
         (("--accept", "0.8", "--draft-tokens", "1000000"), "--draft-tokens: 1000000: must lie between"),
         (("--accept", "0.8", "--tree", "10"), "--tree: 10: needs the draft tokens"),
         (("--accept", "0.8", "--tree", "3", "--draft-tokens", "4"), "tree: 3: must hold more tokens"),
-        (("--accept", "0.8", "--draft-tp", "3"), "draft_tp: 3: must divide"),
+        (("--accept", "0.8", "--draft-tp", "3"), "--draft-tp: 3: must divide"),
         (("--accept", "0.8", "--accept-length", "3", "--draft-tokens", "4"), "give one of the two"),
         (("--accept-length", "3"), "needs the draft tokens"),
         (("--accept-length", "6", "--draft-tokens", "4"), "must lie between 1 and 5"),

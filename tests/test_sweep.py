@@ -410,7 +410,7 @@ def test_a_scheduler_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture
     monkeypatch.setattr("inferplan.planner.carry.ANSWERS_WITHIN", "1s")
     code, out, err = run(capsys, "sweep", *ASKED, "--scheduler", "tcp://127.0.0.1:9")
     assert (code, out) == (2, "")
-    assert err.splitlines()[-1].startswith("inferplan: scheduler: tcp://127.0.0.1:9: does not answer")
+    assert err.splitlines()[-1].startswith("inferplan: --scheduler: tcp://127.0.0.1:9: does not answer")
 
 
 # Files

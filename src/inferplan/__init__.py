@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from inferplan.engine.step import Step, decode, prefill, step
     from inferplan.errors import DoesNotFit, InferplanError, NoFeasiblePlan, NotFound, SpecError, Unsupported
     from inferplan.launch.benchmark import launch_benchmark
-    from inferplan.launch.command import launch_command
     from inferplan.launch.manifest import launch_manifest
     from inferplan.memory.fit import Fit, fit
     from inferplan.memory.weights import weight_bytes, weight_bytes_by_part
@@ -30,7 +29,24 @@ if TYPE_CHECKING:
     from inferplan.planner.pareto import pareto
     from inferplan.planner.plan import Plan, plan
     from inferplan.planner.space import Space
-    from inferplan.planner.sweep import sweep
+    from inferplan.report.answers import (
+        Comparison,
+        Picture,
+        Quantization,
+        Validation,
+        batching,
+        compare,
+        frame,
+        launch_command,
+        load_curve,
+        plot,
+        quantize,
+        requests,
+        simulate,
+        speculate,
+        sweep,
+        validate,
+    )
     from inferplan.report.notebook import Estimate, estimate
     from inferplan.serving.batch_times import Workload
     from inferplan.serving.continuous import continuous
@@ -38,7 +54,6 @@ if TYPE_CHECKING:
     from inferplan.serving.protocol import simulate_case
     from inferplan.serving.requests import Requests, closed_loop
     from inferplan.serving.schedule import Schedule
-    from inferplan.serving.simulate import simulate
     from inferplan.serving.slo import Slo
     from inferplan.serving.static import static
     from inferplan.serving.steps import LinearSteps, table_steps
@@ -46,6 +61,7 @@ if TYPE_CHECKING:
     from inferplan.specs.counts import Counts, counts
     from inferplan.specs.hardware import Accelerator
     from inferplan.specs.model import Model
+    from inferplan.specs.parallel import Parallel
     from inferplan.specs.precision import Precision
 
 __version__ = "0.1.0"
@@ -57,7 +73,6 @@ _PLACES = {
     "engine.step": ("Step", "decode", "prefill", "step"),
     "errors": ("DoesNotFit", "InferplanError", "NoFeasiblePlan", "NotFound", "SpecError", "Unsupported"),
     "launch.benchmark": ("launch_benchmark",),
-    "launch.command": ("launch_command",),
     "launch.manifest": ("launch_manifest",),
     "memory.fit": ("Fit", "fit"),
     "memory.weights": ("weight_bytes", "weight_bytes_by_part"),
@@ -67,7 +82,10 @@ _PLACES = {
     "planner.pareto": ("pareto",),
     "planner.plan": ("Plan", "plan"),
     "planner.space": ("Space",),
-    "planner.sweep": ("sweep",),
+    "report.answers": (
+        "Comparison", "Picture", "Quantization", "Validation", "batching", "compare", "frame", "launch_command", "load_curve", "plot",
+        "quantize", "requests", "simulate", "speculate", "sweep", "validate",
+    ),
     "report.notebook": ("Estimate", "estimate"),
     "serving.batch_times": ("Workload",),
     "serving.continuous": ("continuous",),
@@ -75,7 +93,6 @@ _PLACES = {
     "serving.protocol": ("simulate_case",),
     "serving.requests": ("Requests", "closed_loop"),
     "serving.schedule": ("Schedule",),
-    "serving.simulate": ("simulate",),
     "serving.slo": ("Slo",),
     "serving.static": ("static",),
     "serving.steps": ("LinearSteps", "table_steps"),
@@ -83,11 +100,13 @@ _PLACES = {
     "specs.counts": ("Counts", "counts"),
     "specs.hardware": ("Accelerator",),
     "specs.model": ("Model",),
+    "specs.parallel": ("Parallel",),
     "specs.precision": ("Precision",),
-}
+}  # fmt: skip
 _WHERE = {name: module for module, names in _PLACES.items() for name in names}
 __all__ = [
     "Accelerator",
+    "Comparison",
     "Counts",
     "DoesNotFit",
     "Estimate",
@@ -99,8 +118,11 @@ __all__ = [
     "Model",
     "NoFeasiblePlan",
     "NotFound",
+    "Parallel",
+    "Picture",
     "Plan",
     "Precision",
+    "Quantization",
     "Requests",
     "Schedule",
     "Segment",
@@ -109,36 +131,46 @@ __all__ = [
     "SpecError",
     "Step",
     "Unsupported",
+    "Validation",
     "Workload",
+    "batching",
     "chunks",
     "closed_loop",
+    "compare",
     "continuous",
     "counts",
     "decode",
     "distinct_experts",
     "estimate",
     "fit",
+    "frame",
     "grid",
     "hardware",
     "kv_bytes_per_token",
+    "kv_bytes_per_token_unbounded",
     "launch_benchmark",
     "launch_command",
     "launch_manifest",
-    "kv_bytes_per_token_unbounded",
+    "load_curve",
     "model",
     "pareto",
     "plan",
+    "plot",
     "precision",
     "prefill",
+    "quantize",
     "read_trace",
+    "requests",
     "sequence_bytes",
     "simulate",
     "simulate_case",
+    "speculate",
     "state_bytes_per_sequence",
     "static",
     "step",
     "sweep",
     "table_steps",
+    "validate",
     "weight_bytes",
     "weight_bytes_by_part",
 ]
@@ -146,7 +178,11 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
-        raise AttributeError(f"module 'inferplan' has no attribute {name!r}")
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, __all__, n=3)
+        told = f"; near it: {', '.join(near)}" if near and not name.startswith("_") else ""
+        raise AttributeError(f"module 'inferplan' has no attribute {name!r}{told}")
     return getattr(importlib.import_module(f"inferplan.{_WHERE[name]}"), name)
 
 

@@ -20,6 +20,7 @@ from inferplan.roofline.bands import Band, Known, TimeName
 from inferplan.roofline.efficiency import Efficiency
 from inferplan.roofline.optime import Basis
 from inferplan.roofline.pipeline import pipelined_s
+from inferplan.shown import Shown
 from inferplan.specs.counts import Counts, counts
 from inferplan.specs.engine import SLOTTED, Engine
 from inferplan.specs.hardware import Accelerator, Price, prices
@@ -94,7 +95,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(Shown):
     """What a deployment does with one load. Times are estimates of the calibration in `setting`; `floor_...` are physical bounds.
 
     utilization, max_num_batched_tokens

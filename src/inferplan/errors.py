@@ -49,6 +49,10 @@ class InferplanError(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(escaped(message))
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython prints in place of a traceback: the line itself, which says what to mend."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class OutputClosed(Exception):  # noqa: N818 - not an error: the reader has seen enough
     """Whoever read the output has gone, as `head` does: the command ends, and nothing is wrong."""

@@ -33,7 +33,7 @@ def _table() -> dict[str, tuple[float, str]]:
 
 
 UNITS = _table()
-_EXAMPLES = {"B": "80 GiB", "B/s": "3.35 TB/s", "FLOP/s": "989 TFLOP/s", "s": "2 us", "W": "700 W", "USD/h": "2.5 USD/h", "Hz": "1.98 GHz"}
+_EXAMPLES = {"B": "80 GiB", "B/s": "3.35 TB/s", "FLOP/s": "989 TFLOP/s", "s": "50 ms", "W": "700 W", "USD/h": "2.5 USD/h", "Hz": "1.98 GHz"}
 _FORM = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ$/]*)\s*\Z")
 
 

@@ -27,7 +27,7 @@ COMMANDS = {
     "merge": "Put the shards of a sweep together.",
     "pareto": "The frontier of a sweep: throughput against speed, or cost against latency.",
     "compare": "The same load on several models, parts or precisions, side by side.",
-    "plot": "Draw an estimate: roofline, breakdown, batch, context or memory, as PNG, SVG or PDF.",
+    "plot": "Draw an estimate: roofline, breakdown, batch, context or memory, as PNG, SVG or PDF; says where other pictures are made.",
     "explain": "Open one number of an estimate: its equation, its inputs and their sources.",
     "list": "List hardware, models, formats or engines.",
     "show": "Show every number of a part, a model or a format, with its source.",
@@ -44,6 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.argv = ["inferplan", *argv]
     try:
         _have_streams()
+        if "_INFERPLAN_COMPLETE" in os.environ:
+            from inferplan.cli.completion import asked
+
+            return 0 if asked() else 2
         from inferplan.cli.group import answer
 
         code = answer(sys.argv[1:] or ["--help"])

@@ -10,7 +10,6 @@ import typer
 
 from inferplan.cli import options as o
 from inferplan.cli.output import Html, check_html, write_html
-from inferplan.errors import SpecError
 
 if TYPE_CHECKING:
     from inferplan.deployment import Estimate
@@ -25,7 +24,7 @@ def estimate(
     asked: o.Asked,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON, in base units.")] = False,
     csv: Annotated[str | None, typer.Option("--csv", help="Write the record as CSV rows to FILE.")] = None,
-    plot: Annotated[str | None, typer.Option("--plot", help="Also draw the roofline into FILE, a PNG, SVG or PDF.")] = None,
+    plot: Annotated[str | None, typer.Option("--plot", help="Also draw the roofline, or several, into FILE: PNG, SVG or PDF.")] = None,
     html: Html = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also every operator of a decode step.")] = False,
 ) -> int:
@@ -34,13 +33,15 @@ def estimate(
     --model, --gpu and --dtype take several values with commas: the answer is then a comparison.
     """
     check_html(html)
+    if plot:
+        from inferplan.report.canvas import ending
+
+        ending(plot)
     dtypes = [asked.dtype] if "=" in asked.dtype else o.listed(asked.dtype)
     each = [replace(asked, model=m, gpu=g, dtype=d) for m, g, d in product(o.listed(asked.model), o.listed(asked.gpu), dtypes)]
     if len(each) == 1:
         return one(each[0], as_json, csv, plot, html, verbose)
-    if plot:
-        raise SpecError("takes one estimate, not a comparison", field="--plot", value=plot)
-    return several(each, as_json, csv, html)
+    return several(each, as_json, csv, plot, html)
 
 
 def one(asked: o.Asked, as_json: bool, csv: str | None, plot: str | None, html: str | None, verbose: bool) -> int:
@@ -77,7 +78,7 @@ def _compared(found: list[Estimate], asked: list[o.Asked]) -> Page:
     return page(found, [(a.model, a.gpu) for a in asked])
 
 
-def several(asked: list[o.Asked], as_json: bool, csv: str | None, html: str | None) -> int:
+def several(asked: list[o.Asked], as_json: bool, csv: str | None, plot: str | None, html: str | None) -> int:
     """A comparison; done unless none of them fits."""
     from inferplan.report import files
     from inferplan.report.comparison import show_comparison
@@ -85,6 +86,11 @@ def several(asked: list[o.Asked], as_json: bool, csv: str | None, html: str | No
     from inferplan.report.screen import console
 
     found = [a.estimate() for a in asked]
+    if plot:
+        from inferplan.report import canvas
+        from inferplan.report.comparison_plots import plot_comparison
+
+        canvas.write_picture(plot_comparison(found), plot)
     records = [record(e) for e in found]
     write_html(html, lambda: _compared(found, asked))
     if csv:

@@ -14,6 +14,7 @@ from inferplan.cli.output import Html, check_html, put_out
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from inferplan.deployment import Estimate
     from inferplan.report.html.page import Page
     from inferplan.serving.summary import LoadCurve
 
@@ -52,7 +53,7 @@ def load_curve(
         found = curve_of(ready.requests, ready.run, points=points, most=most, slo=ready.slo, progress=told, likely=ready.likely)
     put_out(
         as_json=as_json, csv=csv, plot=plot, record=lambda: curve_record(ready.estimate, found, ready.source),
-        rows=lambda: curve_rows(found), columns=CURVE_COLUMNS, picture=lambda: _picture(found),
+        rows=lambda: curve_rows(found), columns=CURVE_COLUMNS, picture=lambda: _picture(ready.estimate, found),
         screen=lambda out: show_curve(ready.estimate, found, ready.source, out), html=html, page=lambda: _page(ready, found),
     )  # fmt: skip
     return INTERRUPTED if found.partial else 0
@@ -64,7 +65,8 @@ def _page(ready: o.Prepared, found: LoadCurve) -> Page:
     return curve(ready.estimate, found, ready.source)
 
 
-def _picture(found: LoadCurve) -> Axes:
+def _picture(e: Estimate, found: LoadCurve) -> Axes:
     from inferplan.report.serving_plots import plot_curve
+    from inferplan.report.words import drawn_devices
 
-    return plot_curve(found)
+    return plot_curve(found, (f"{e.model.title} on {drawn_devices(e)}{e.hardware.title}", f"{e.precision.summary}, {e.engine.title}"))

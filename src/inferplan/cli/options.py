@@ -115,6 +115,10 @@ class Asked:
         from inferplan.specs.precision import Precision
 
         self._check()
+        if self.network is not None:
+            from inferplan.specs.link import links
+
+            links().find(self.network)  # also where one node holds all, and the network says nothing
         opened = open_model(self.model)
         wanted = self.dtype if self.dtype != "auto" else opened.stored if self.engine == "ideal" else opened.served
         part = hardware(self.gpu)

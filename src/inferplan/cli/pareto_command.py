@@ -37,6 +37,7 @@ def pareto(
     html: Html = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print the frontier as JSON, in base units.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on the screen.")] = False,
 ) -> int:
     """The configurations that no other beats: by default output tokens per second and device against the speed that one user sees.
 
@@ -59,7 +60,7 @@ def pareto(
     for written in (out, plot, html):
         if written and path:
             files.refuse_same(written, path)
-    found = flagged(_rows(grid, path, jobs), x=first, y=second, by=_groups(by))
+    found = flagged(_rows(grid, path, jobs, quiet), x=first, y=second, by=_groups(by))
     if out:
         _write(found, out)
     if plot:
@@ -84,13 +85,16 @@ def _groups(by: str | None) -> list[str] | None:
     return None if by is None else [] if by == "none" else listed(by)
 
 
-def _rows(grid: Grid, path: str | None, jobs: int) -> pd.DataFrame:
+def _rows(grid: Grid, path: str | None, jobs: int, quiet: bool) -> pd.DataFrame:
     """The rows of a sweep's file, or of a grid that is swept now."""
-    from inferplan.planner.sweep import sweep
+    from inferplan.planner.sweep import Layout, sweep
+    from inferplan.report.serving import progress
     from inferplan.report.sweep_files import read_table
 
     if path is None or Path(path).suffix.lower() in (".yaml", ".yml"):
-        return sweep(grid.space(path), jobs=jobs)
+        space = grid.space(path)
+        with progress(Layout.of(space).chunks, quiet=quiet) as told:
+            return sweep(space, jobs=jobs, progress=told)
     if grid != Grid():
         raise SpecError("is swept already; options of a grid go with none or a .yaml", file=path)
     return read_table(Path(path))

@@ -104,6 +104,7 @@ def plan(
     parquet: Annotated[str | None, typer.Option("--parquet", help="Write a row per choice to FILE (needs inferplan[parquet]).")] = None,
     markdown: Annotated[str | None, typer.Option("--markdown", help="Write the plan as Markdown to FILE.")] = None,
     html: Html = None,
+    plot: Annotated[str | None, typer.Option("--plot", help="Draw cost against latency, and use, into FILE, a PNG, SVG or PDF.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on the screen.")] = False,
 ) -> int:
     """The cheapest fleet that carries a traffic within limits: parts, formats, splits, replicas, money, and what it hangs on.
@@ -111,7 +112,7 @@ def plan(
     The exit code is 1 where nothing does, with the smallest change that would help.
     """
     from inferplan.planner.plan import plan as planned
-    from inferplan.report import files
+    from inferplan.report import canvas, files
     from inferplan.report.plan import plan_record, progress, show_plan
     from inferplan.report.screen import console
 
@@ -135,9 +136,15 @@ def plan(
     asked = _goal(goal, _words(model), slo, given)
     _check_outputs(xlsx, parquet)
     check_html(html)
+    if plot:
+        canvas.ending(plot)
     with progress(quiet=quiet) as told:
         found = planned(asked, progress=told)
     _write(found, csv, bare_csv, xlsx, parquet, markdown)
+    if plot:
+        from inferplan.report.plan_plots import plot_plan
+
+        canvas.write_picture(plot_plan(found), plot)
     write_html(html, lambda: _page(found))
     if as_json:
         typer.echo(files.json_text(plan_record(found)))

@@ -256,13 +256,6 @@ class Prepared:
         return self.traffic.steps in ("table", "linear")
 
     @property
-    def front_ends(self) -> int:
-        """How many read prompts side by side: one for each replica, or for each rank of those that only prefill."""
-        if self.prefilling is None:
-            return self.traffic.replicas
-        return self.prefilling.replicas * int(self.estimate.setting.parallel.dp)
-
-    @property
     def likely(self) -> Likely | None:
         """The bands of its times; None for step times of one's own, and for separate pools and drafts, of which too few runs are known."""
         from inferplan.serving.likely import Likely
@@ -274,7 +267,7 @@ class Prepared:
 
     def run(self, requests: Requests, *, series: bool = False, progress: Any = None) -> Served:
         """The simulation of some requests, as clients measure it: with what host and front end take, where step times are calibrated."""
-        from inferplan.serving.front_end import with_front_end
+        from inferplan.serving.front_end import front_ends, with_front_end
         from inferplan.serving.simulate import simulate
 
         t = self.traffic
@@ -282,7 +275,8 @@ class Prepared:
             requests, self.steps, self.schedule, seed=t.seed, replicas=t.replicas, routing=t.routing, prefilling=self.prefilling,
             acceptance=t.acceptance(), series=series, progress=progress,
         )  # fmt: skip
-        return with_front_end(found, self.estimate, self.front_ends) if self.calibrated else found
+        e = self.estimate
+        return with_front_end(found, e, front_ends(e, t.replicas, self.prefilling)) if self.calibrated else found
 
 
 def prepared(asked: Asked, traffic: Traffic) -> Prepared:

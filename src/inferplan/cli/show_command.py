@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from inferplan.errors import NotFound
+from inferplan.errors import NotFound, shown
 
 app = typer.Typer(add_completion=False)
 
@@ -38,34 +38,35 @@ def show(
         if kind is not None and one is not kind:
             continue
         try:
-            record, shown = opened(name)
+            record, drawn = opened(name)
         except NotFound as e:
             tried.append(str(e))
             continue
-        return _print(record, shown, as_json, name)
+        return _print(record, drawn, as_json, name)
     raise NotFound("; ".join(tried))
 
 
-def _print(record: Any, shown: Callable[..., None], as_json: bool, name: str) -> int:
+def _print(record: Any, drawn: Callable[..., None], as_json: bool, name: str) -> int:
     from inferplan.report.files import json_text
     from inferplan.report.screen import console
 
     if as_json:
         typer.echo(json_text(record()))
     else:
-        shown(console(), asked=name)
+        drawn(console(), asked=name)
     return 0
 
 
 def _hardware(name: str) -> tuple[Any, Callable[..., None]]:
-    from inferplan.specs.catalog import by_name, find
+    from inferplan.specs.catalog import by_name, find, near_names
 
     path = by_name("hardware", name)
     if path is None and name.lower().endswith((".yaml", ".yml")):
         path = find("hardware", name)
         path = None if _is_model_file(path) else path
     if path is None:
-        raise NotFound(f"no hardware called '{name}'")
+        near = near_names("hardware", name)
+        raise NotFound(f"no hardware called '{shown(name)}'" + (f"; near it: {', '.join(near)}" if near else ""))
     from inferplan.report.hardware import record, show_hardware
     from inferplan.specs.hardware import Accelerator
 

@@ -18,6 +18,7 @@ import numpy as np
 from inferplan.formula import FORMULAS, NAMESPACE
 from inferplan.ops import Numeric
 from inferplan.roofline.optime import soft_maximum
+from inferplan.shown import Shown
 
 
 def least(*values: Numeric) -> Numeric:
@@ -37,7 +38,7 @@ SHOWN = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Node:
+class Node(Shown):
     """A value in a base unit: either with the equation that makes it from its children, or with the source it comes from.
 
     label

@@ -14,6 +14,7 @@ from inferplan.launch.plan import Draft, Plan
 from inferplan.launch.table import Options, Variable, Wish, release_key
 from inferplan.launch.weights import weights
 from inferplan.quantization.support import refusal
+from inferplan.shown import Shown
 
 PORTS = {"sglang": 30000, "tgi": 3000, "llama.cpp": 8080}  # the default of each
 USUAL_PORT = 8000  # and of the others
@@ -23,7 +24,7 @@ NO_RELEASES = "1"  # what engines without numbered releases have as their newest
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class Command(Shown):
     """A server command.
 
     argv, worker

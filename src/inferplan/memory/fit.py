@@ -9,13 +9,14 @@ import numpy as np
 from inferplan.engine.cache_bytes import sequence_bytes
 from inferplan.memory.weights import weight_bytes
 from inferplan.ops import Numeric
+from inferplan.shown import Shown
 from inferplan.specs.hardware import Accelerator
 from inferplan.specs.model import Model
 from inferplan.specs.precision import Precision
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(Shown):
     """Memory of one device: what is offered, what weights and caches take at the least, what is left."""
 
     usable_bytes: float

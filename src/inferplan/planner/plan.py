@@ -25,6 +25,7 @@ from inferplan.planner.targets import Target, Targets
 from inferplan.planner.whatif import Swing, measure_first, swings
 from inferplan.serving.batch_times import Workload
 from inferplan.serving.continuous import Continuous
+from inferplan.shown import Shown
 
 TELL = Callable[[str, int, int], None]
 Proven = tuple[Option, Bench | PoolBench | None]
@@ -95,7 +96,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Shown):
     """The answer to a goal.
 
     choices
@@ -346,7 +347,8 @@ def smallest_change(found: Search) -> str:
         told.append(f"the smallest fleet, {name}, needs at least {need:,.0f} devices (--max-gpus {need:.0f})")
     elif idle:
         name, reason, size = min(idle, key=lambda m: m[2])
-        told.append(f"no number of replicas mends it: {name}: {reason}; a limit {size:.3g} times as long would do, or a faster split")
+        times = f"{size:,.0f}" if size >= 100 else f"{size:.3g}"
+        told.append(f"no number of replicas mends it: {name}: {reason}; a limit {times} times as long would do, or a faster split")
     else:
         first = next((f for f in found.reasons() if f.group.startswith("misses")), next(iter(found.reasons()), None))
         if first is not None:

@@ -10,7 +10,21 @@ import numpy as np
 
 from inferplan.deployment import Estimate
 from inferplan.errors import DoesNotFit, Unsupported
-from inferplan.report.canvas import BLUE, DASHED, DOTTED, GROUND, SMALL, VERMILION, canvas, panels, plain, powers_of_two, title, unit_axis
+from inferplan.report.canvas import (
+    BLUE,
+    DASHED,
+    DOTTED,
+    GROUND,
+    MIXED,
+    SMALL,
+    VERMILION,
+    canvas,
+    panels,
+    plain,
+    powers_of_two,
+    title,
+    unit_axis,
+)
 from inferplan.report.estimates import deployed, front_end_words
 from inferplan.report.screen import Bold, put, table
 from inferplan.report.words import band_words, devices, drawn_devices, engine, resolved, with_band
@@ -19,6 +33,7 @@ from inferplan.serving.continuous import Continuous, Serving, continuous
 from inferplan.serving.lengths import Lengths
 from inferplan.serving.likely import Likely
 from inferplan.serving.static import Static, gain, static
+from inferplan.shown import Shown
 from inferplan.terms import TERMS
 from inferplan.units import show, significant
 
@@ -38,6 +53,7 @@ EMPTY = "cache kept empty"
 TIMES = ("ttft", "tpot", "itl", "e2e")
 BANDED = ("ttft", "tpot", "e2e")
 ENDS = ("low", "high")
+BEYOND_MOST = 3.0  # times what continuous batching serves at most, up to which loads are drawn
 COLUMNS = (
     "batching", "rate_per_s", "concurrency", "places", "stable", *NUMBERS, "padding", "idle", "returned_s",
     *(f"{name}_p{q}_s" for name in TIMES for q in QUANTILES), *(f"running_p{q}" for q in QUANTILES),
@@ -47,7 +63,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Compared:
+class Compared(Shown):
     """Both kinds of batching under the same loads: arrival rates, or numbers of clients.
 
     static
@@ -440,7 +456,8 @@ def _grid(c: Compared) -> np.ndarray:
     if c.kind == "concurrency":
         top = 2 ** np.ceil(np.log2(max(2 * most, c.loads.max(), 8)))
         return np.asarray(sorted({*np.geomspace(1, top, 80).round(), float(most), *([float(c.static.most)] if c.static else [])}))
-    top = max(1.1 * float(c.continuous.times.rates_per_s[-1]), 1.1 * float(c.loads.max()))
+    served = float(c.continuous.times.rates_per_s[-1])
+    top = min(max(1.1 * served, 1.1 * float(c.loads.max())), BEYOND_MOST * served)
     return np.linspace(top / 200, top, 200)
 
 
@@ -455,19 +472,20 @@ def _draw_answer(ax: Axes, c: Compared, swept: Compared) -> None:
     """One line per kind, with the asked loads as points and the most that each takes as a line."""
     name, label, unit = ("output_tokens_per_s", "tokens/s", "") if c.kind == "concurrency" else ("e2e_s", TERMS["e2e_s"].label, "s")
     spans = []
+    top = float(swept.loads[-1])
     for kind, one, all_ in (("static", c.static, swept.static), ("continuous", c.continuous, swept.continuous)):
         if one is None or all_ is None:
             continue
-        colour = VERMILION if kind == "static" else BLUE
+        colour, look, mark = (VERMILION, DASHED, "s") if kind == "static" else (BLUE, "-", "o")
         values = np.where(all_.stable, getattr(all_, name), np.nan)
-        ax.plot(swept.loads, values, color=colour, label=kind, gid=kind)
+        ax.plot(swept.loads, values, color=colour, ls=look, label=kind, gid=kind)
         if all_ is swept.continuous:
             _draw_band(ax, swept, name)
-        points = np.where(one.stable, getattr(one, name), np.nan)
-        ax.plot(c.loads, points, "o", color=colour, ms=2.5, gid=f"{kind} asked", clip_on=False)
+        points = np.where(one.stable & (c.loads <= top), getattr(one, name), np.nan)
+        ax.plot(c.loads, points, mark, color=colour, ms=2.5, gid=f"{kind} asked", clip_on=False)
         spans.append(values[np.isfinite(values)])
     ax.set_yscale("log")
-    low, high = min(s.min() for s in spans), max(s.max() for s in spans)
+    low, high = min(s.min() for s in spans if s.size), max(s.max() for s in spans if s.size)
     if c.kind == "rate_per_s":
         high = min(high, 40 * low)
     ax.set_ylim(low / 1.5, high * 1.5)
@@ -524,7 +542,7 @@ def _draw_waste(ax: Axes, swept: Compared) -> None:
         for share, look, label in ((s.idle, "-", "finished rows"), (s.padding, DOTTED, "prompt padding"), (_empty(s), DASHED, EMPTY)):
             if np.any(share > 0):
                 ax.plot(swept.loads, np.where(s.stable, 100 * share, np.nan), color=VERMILION, ls=look, label=f"static: {label}", gid=label)
-    ax.plot(swept.loads, 100 * _empty(k), color=BLUE, ls=DASHED, label=f"continuous: {EMPTY}", gid="continuous")
+    ax.plot(swept.loads, 100 * _empty(k), color=BLUE, ls=MIXED, label=f"continuous: {EMPTY}", gid="continuous")
     ax.set_ylim(-3, 150)
     unit_axis(ax.yaxis, "waste", "%", (0.0, 100.0))
     ax.set_yticks(range(0, 101, 20))

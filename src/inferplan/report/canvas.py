@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -26,14 +26,16 @@ BLUE, VERMILION, GREEN, ORANGE, SKY, PURPLE, YELLOW, BLACK = (
 )  # fmt: skip  # Okabe and Ito: told apart by colour-blind readers too
 DARK, MIDDLE, GREY, LIGHT, BEYOND = "#555555", "#777777", "#8C8C8C", "#C8C8C8", "#F2F2F2"
 PALE, SAND = "#CFE4F1", "#B8A98A"
-DASHED, DOTTED = (0, (3, 1.5)), (0, (1, 1))
+DASHED, DOTTED, MIXED, LONG = (0, (3, 1.5)), (0, (1, 1)), (0, (4, 1.2, 1, 1.2)), (0, (6, 1.5))
+LOOKS: tuple[Any, ...] = ("-", DASHED, MIXED, DOTTED, LONG, (0, (3, 1, 1, 1, 1, 1)))  # tell lines apart where colours do not
 SMALL = 5.5  # points of a text inside a picture
 GROUND = {"fc": "white", "ec": "none", "alpha": 0.75, "pad": 0.6}  # behind a text that lies on lines
 STYLE = Path(__file__).with_name("inferplan.mplstyle")
 ENDINGS: dict[str, dict[str, None] | None] = {"png": None, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 TITLE_WIDTH = 50
+COUNTS = {"billions": 1e9, "millions": 1e6}  # words for large numbers without a unit
 ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
-OUTSIDE, TEXT = 1000.0, 30.0
+OUTSIDE, TEXT = 1000.0, 100.0
 
 
 @contextmanager
@@ -59,13 +61,13 @@ def panels(ax: Axes) -> tuple[Axes, Axes]:
     return ax, lower
 
 
-def divided(ax: Axes, rows: int, columns: int) -> Any:
+def divided(ax: Axes, rows: int, columns: int, **shares: Any) -> Any:
     """The place of `ax` as a grid, of which `ax` itself keeps the first cell."""
     from matplotlib.gridspec import GridSpec
 
     place, box = ax.get_subplotspec(), ax.get_position()
     whole: Any = (ax.figure, box.x0, box.y0, box.x1, box.y1)
-    grid: Any = place.subgridspec(rows, columns) if place else GridSpec(rows, columns, *whole)
+    grid: Any = place.subgridspec(rows, columns, **shares) if place else GridSpec(rows, columns, *whole, **shares)
     ax.set_subplotspec(grid[0])
     return grid
 
@@ -94,7 +96,9 @@ def unit_axis(axis: Axis, label: str, unit: str, span: tuple[float, float], *, s
     low, high = span
     log = axis.get_scale() == "log"
     shown = shown or prefixed(low**0.25 * high**0.75 if log else high, unit)
-    scale = UNITS.get(shown, (1.0, ""))[0]
+    if not unit and not shown:
+        shown = next((word for word, size in COUNTS.items() if high >= 2 * size), "")
+    scale = COUNTS.get(shown) or UNITS.get(shown, (1.0, ""))[0]
     axis.set_label_text(f"{label}, {shown}" if shown and shown != label else label)
     axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value / scale)))
     if log:
@@ -116,15 +120,19 @@ def prefixed(value: float, unit: str) -> str:
 
 
 def decades(low: float, high: float) -> list[float]:
-    """Ticks of a logarithmic axis from `low` to `high`.
+    """Ticks of a logarithmic axis from `low` to `high`: at least two of them, also where it is shorter than a decade.
 
-    >>> decades(0.5, 200), decades(3, 30)
-    ([1.0, 10.0, 100.0], [5.0, 10.0, 20.0])
+    >>> decades(0.5, 2000), decades(3, 30), decades(150, 210)
+    ([1.0, 10.0, 100.0, 1000.0], [5.0, 10.0, 20.0], [160.0, 180.0, 200.0])
     """
     span = math.log10(high / low)
-    every, between = max(1, math.ceil(span / 7)), (1.0, 2.0, 5.0) if span < 2 else (1.0,)
+    every, between = max(1, math.ceil(span / 7)), (1.0, 2.0, 5.0) if span < 2 else (1.0, 3.0) if span < 3 else (1.0,)
     powers = range(math.floor(math.log10(low)) // every * every, math.ceil(math.log10(high)) + 1, every)
-    return [t for t in (m * 10.0**p for p in powers for m in between) if low <= t <= high]
+    found = [t for t in (m * 10.0**p for p in powers for m in between) if low <= t <= high]
+    if len(found) > 2:
+        return found
+    step = round_step(high - low, 4)
+    return [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def round_step(span: float, ticks: int = 5) -> float:
@@ -219,7 +227,7 @@ def _around(center: np.ndarray, size: np.ndarray, pixels: float) -> np.ndarray:
 
 def _offsets(size: np.ndarray) -> Iterator[np.ndarray]:
     """Places around a point, in points, near ones first."""
-    for gap in (4.0, 8.0, 13.0, 20.0, 28.0, 38.0, 50.0):
+    for gap in (4.0, 8.0, 13.0, 20.0, 28.0, 38.0, 50.0, 64.0, 80.0):
         for angle in np.linspace(0, 2 * np.pi, 24, endpoint=False):
             direction = np.array([np.cos(angle), np.sin(angle)])
             yield direction * (gap + np.abs(direction) @ size / 2)
@@ -280,6 +288,24 @@ def ending(path: str | os.PathLike[str]) -> str:
     return found
 
 
+def _fix(figure: Any) -> None:
+    """Let the layout be found once and keep it in whole ten thousandths: its solver is not the same to the last digit each time."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for panel in figure.axes:
+        panel.set_position(np.round(panel.get_position().bounds, 4))
+
+
+def png_bytes(ax: Axes, dpi: int) -> bytes:
+    """The figure of `ax` as a PNG of so many dots per inch."""
+    from matplotlib import style
+
+    data, figure = io.BytesIO(), cast(Any, ax.figure)
+    with style.context(STYLE):
+        figure.savefig(data, format="png", dpi=dpi)
+    return data.getvalue()
+
+
 def write_picture(ax: Axes, path: str | os.PathLike[str]) -> Path:
     """Write the figure of `ax` as the file's ending asks, whole or not at all; the same picture gives the same bytes."""
     from matplotlib import style
@@ -287,5 +313,6 @@ def write_picture(ax: Axes, path: str | os.PathLike[str]) -> Path:
     kind, data = ending(path), io.BytesIO()
     figure: Any = ax.figure
     with style.context(STYLE):
+        _fix(figure)
         figure.savefig(data, format=kind, metadata=ENDINGS[kind])
     return write_bytes(path, data.getvalue())

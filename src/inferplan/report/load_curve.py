@@ -8,6 +8,7 @@ import numpy as np
 
 from inferplan.deployment import Estimate
 from inferplan.report.estimates import deployed
+from inferplan.report.grid import Grid
 from inferplan.report.screen import Bold, table
 from inferplan.report.serving import beside_remark
 from inferplan.report.words import band_words
@@ -61,12 +62,8 @@ def show_curve(e: Estimate, found: LoadCurve, source: str, out: Console) -> None
         out.print("Interrupted: the curve ends early.")
     if said := sentence(found):
         out.print(said)
-    head = ["Offered/s", "served/s", "in flight", "TTFT", "p99", "TPOT", "p99", "E2E", "p99"]
-    rows = [_cells(rate, s, found) for rate, s in found.points]
-    if found.slo:
-        head.append("in limits")
     out.print("")
-    out.print(table(head, rows, right=range(len(head))))
+    out.print(curve_table(found))
     if any(s["ttft_s"]["mean_low"] is not None for _, s in found.points):
         out.print("")
         out.print(_band_table(found))
@@ -74,9 +71,18 @@ def show_curve(e: Estimate, found: LoadCurve, source: str, out: Console) -> None
         out.print("\n" + "\n".join(lines))
 
 
-def _band_table(found: LoadCurve) -> Any:
+def curve_table(found: LoadCurve) -> Grid:
+    """A row per rate."""
+    head = ["Offered/s", "served/s", "in flight", "TTFT", "TTFT p99", "TPOT", "TPOT p99", "E2E", "E2E p99"]
+    rows = [_cells(rate, s, found) for rate, s in found.points]
+    if found.slo:
+        head.append("in limits")
+    return table(head, rows, right=range(len(head)))
+
+
+def _band_table(found: LoadCurve) -> Grid:
     """Where four of five measurements of each time are expected."""
-    head = ["80 % band at", "TTFT", "p99", "TPOT", "p99", "E2E", "p99"]
+    head = ["80 % band at", "TTFT", "TTFT p99", "TPOT", "TPOT p99", "E2E", "E2E p99"]
     rows = [[significant(rate), *(band_words(_ends(s, t, k)) for t, keys in _TIMES.items() for k in keys)] for rate, s in found.points]
     return table(head, rows, right=range(len(head)))
 

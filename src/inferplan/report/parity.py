@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +11,32 @@ import numpy as np
 from inferplan.calibrate.summary import label, summary
 from inferplan.calibrate.validate import Outcome
 from inferplan.errors import Unsupported
-from inferplan.report.canvas import BLACK, BLUE, DARK, DASHED, GREEN, LIGHT, ORANGE, PURPLE, SKY, SMALL, VERMILION, canvas, title, unit_axis
+from inferplan.report.canvas import (
+    BLACK,
+    BLUE,
+    DARK,
+    DASHED,
+    GREEN,
+    LIGHT,
+    ORANGE,
+    PURPLE,
+    SKY,
+    SMALL,
+    TITLE_WIDTH,
+    VERMILION,
+    canvas,
+    unit_axis,
+)
 from inferplan.terms import TERMS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = (BLUE, VERMILION, GREEN, ORANGE, SKY, PURPLE, BLACK)
-PANELS = 6
+PANELS, COLUMNS = 6, 3
 NEAR = 0.2
-LEGEND = 1.0  # inches
+SIDE, SINGLE, LINE = 1.72, 2.6, 0.11  # inches: height of a row of panels, of one panel alone, of a line of the legend
+MARKS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 def plot_parity(found: list[Outcome], column: str = "engine", *, ax: Axes | None = None) -> Axes:
@@ -33,7 +50,7 @@ def plot_parity(found: list[Outcome], column: str = "engine", *, ax: Axes | None
     quantities = [name for name, _ in Counter(o.case.quantity for o in shown).most_common(PANELS)]
     colours = _colours(shown, column)
     with canvas(ax) as ax:
-        panels = _panels(ax, len(quantities))
+        panels = _panels(ax, len(quantities), len(colours))
         for panel, quantity in zip(panels, quantities, strict=True):
             _panel(panel, [o for o in shown if o.case.quantity == quantity], quantity, column, colours)
         _legend(ax, colours, column)
@@ -46,12 +63,12 @@ def _colours(shown: list[Outcome], column: str) -> dict[str, Any]:
     return {name: COLOURS[i] if i < len(COLOURS) else LIGHT for i, name in enumerate(names)}
 
 
-def _panels(ax: Axes, count: int) -> list[Axes]:
-    """A grid of panels two wide, with room at the right for a legend."""
+def _panels(ax: Axes, count: int, colours: int) -> list[Axes]:
+    """A grid of panels two wide, with room below for a legend."""
     figure: Any = ax.figure
     wide, rows = min(count, 2), -(-count // 2)
-    width, height = figure.get_size_inches()
-    figure.set_size_inches(wide * width + LEGEND, rows * height)
+    lines = -(-min(colours, len(COLOURS) + 1) // COLUMNS) + 2
+    figure.set_size_inches(figure.get_size_inches()[0], (SINGLE if wide == 1 else rows * SIDE) + lines * LINE)
     grid = figure.add_gridspec(rows, wide)
     ax.set_subplotspec(grid[0, 0])
     return [ax, *(figure.add_subplot(grid[i // wide, i % wide]) for i in range(1, count))]
@@ -66,26 +83,32 @@ def _panel(ax: Axes, shown: list[Outcome], quantity: str, column: str, colours: 
         ax.plot(line, factor * line, color=DARK, lw=0.5, ls=DASHED, gid="near")
     labels = np.array([label(o, column) for o in shown])
     size = float(np.clip(400 / len(shown), 2.0, 14.0))
-    for name, colour in colours.items():
+    for (name, colour), mark in zip(colours.items(), (*MARKS, *[MARKS[0]] * len(colours)), strict=False):
         own = values[labels == name]
         if own.size:
-            ax.scatter(own[:, 0], own[:, 1], s=size, color=colour, alpha=0.6, lw=0, gid=f"points:{name}")
+            ax.scatter(own[:, 0], own[:, 1], s=size, color=colour, marker=mark, alpha=0.6, lw=0, gid=f"points:{name}")
     ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
     term = TERMS.get(quantity)
     unit = term.unit if term else ""
     unit_axis(ax.xaxis, "measured", unit, (low, high))
     unit_axis(ax.yaxis, "predicted", unit, (low, high))
     error = summary(shown).median_error
-    title(ax, f"{term.label if term else quantity}: {len(shown):,} rows, median error {100 * (error or 0.0):.3g} %")
+    rows = f"{len(shown):,} row{'' if len(shown) == 1 else 's'}"
+    words = textwrap.wrap(term.label if term else quantity, TITLE_WIDTH // 2)
+    ax.set_title("\n".join([*words, rows, f"median error {100 * (error or 0.0):.3g} %"]), fontsize=SMALL)
 
 
 def _legend(ax: Axes, colours: dict[str, Any], column: str) -> None:
-    """One legend for all panels, to the right of them."""
+    """One legend for all panels, below them."""
     from matplotlib.lines import Line2D
 
     named = list(colours)[: len(COLOURS)]
-    marks = [Line2D([], [], ls="", marker="o", ms=3, color=colours[name], label=name or f"no {column}") for name in named]
+    looks: Any = {"ls": "", "ms": 3}
+    marks = [
+        Line2D([], [], marker=mark, color=colours[name], label=name or f"no {column}", **looks)
+        for name, mark in zip(named, MARKS, strict=False)
+    ]
     if len(colours) > len(COLOURS):
-        marks.append(Line2D([], [], ls="", marker="o", ms=3, color=LIGHT, label=f"{len(colours) - len(COLOURS)} others"))
+        marks.append(Line2D([], [], marker="o", color=LIGHT, label=f"{len(colours) - len(COLOURS)} others", **looks))
     figure: Any = ax.figure
-    figure.legend(handles=marks, title=column, loc="outside right upper", fontsize=SMALL, title_fontsize=SMALL)
+    figure.legend(handles=marks, title=column, loc="outside lower center", ncols=COLUMNS, fontsize=SMALL, title_fontsize=SMALL)

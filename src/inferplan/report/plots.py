@@ -70,6 +70,8 @@ GROUPS = {
     "attention, projections": SKY, "attention, scores": BLUE, "recurrent": PURPLE, "MLP": GREEN, "experts": ORANGE,
     "embedding, head": YELLOW, "vision, audio": BLACK, "norms, other": LIGHT, "communication": VERMILION, "engine overhead": DARK,
 }  # fmt: skip
+HATCHES = {"attention, scores": "\\\\\\\\", "experts": "....", "recurrent": "||||", "communication": "////"}
+"""What tells parts apart where colours do not."""
 GROUP_OF = {
     "attention": "attention, projections", "indexer": "attention, projections", "recurrent": "recurrent", "mlp": "MLP", "mlp_aux": "MLP",
     "experts": "experts", "router": "experts", "shared_expert": "experts", "head": "embedding, head", "embedding": "embedding, head",
@@ -79,12 +81,13 @@ WEIGHTS = {
     "attention, projections": "attention weights", "recurrent": "recurrent weights", "MLP": "MLP weights", "experts": "expert weights",
 }  # fmt: skip
 LABELLED, LEAST_SHARE = 4, 0.04  # operators of a pass that are named, and the share of it that each must have
+UNFIT = "does\u00a0not\u00a0fit"  # a title keeps it on one line
 HEAP = 9.0  # typographic points within which operators share a label
 
 
 def heading(ax: Axes, e: Estimate, *more: str) -> None:
     """Title: which model on what, in which precision, under which load."""
-    load = f"{e.load.input_tokens:,} tokens in, {e.load.output_tokens:,} out, batch {e.load.batch:,}{'' if e.fits else ': does not fit'}"
+    load = f"{e.load.input_tokens:,} tokens in, {e.load.output_tokens:,} out, batch {e.load.batch:,}{'' if e.fits else f': {UNFIT}'}"
     title(ax, f"{e.model.title} on {drawn_devices(e)}{e.hardware.title}", e.precision.summary, load, *more)
 
 
@@ -157,7 +160,7 @@ def plot_roofline(estimate: Estimate, *, ax: Axes | None = None) -> Axes:
         tops = roofs(estimate)
         bandwidth = estimate.hardware.bandwidth_bytes_per_s
         x = _span(ax, tops, bandwidth, places[:, 0])
-        y = min(places[:, 1].min(), x[0] * bandwidth) / 2, tops[-1][1] * 2.5
+        y = min(places[:, 1].min() / 4, x[0] * bandwidth / 2), tops[-1][1] * 2.5
         ax.set(xscale="log", yscale="log", xlim=x, ylim=y)
         unit_axis(ax.xaxis, TERMS["intensity"].label, "FLOP/B", x)
         unit_axis(ax.yaxis, "estimated rate", "FLOP/s", y)
@@ -263,7 +266,8 @@ def plot_breakdown(estimate: Estimate, *, ax: Axes | None = None) -> Axes:
             shares = [100 * t.get(group, 0.0) / sum(t.values()) for t in times]
             if any(shares):
                 left = [100 * sum(v for k, v in t.items() if _before(k, group)) / sum(t.values()) for t in times]
-                bars = ax.barh([1, 0], shares, 0.5, left=left, color=colour, ec="white", lw=0.4, label=group)
+                look: Any = {"color": colour, "ec": "white", "lw": 0.4, "hatch": HATCHES.get(group, "")}
+                bars = ax.barh([1, 0], shares, 0.5, left=left, label=group, **look)
                 _write_shares(ax, bars, floors, colour)
         for y, at, (_, step) in zip((1, 0), floors, steps, strict=True):
             _draw_floor(ax, y, at, f"{TERMS['floor_s'].label} {show(float(np.mean(step.floor_s)), 's')}")
@@ -289,8 +293,8 @@ def _write_shares(ax: Axes, bars: Any, floors: Iterable[float], colour: str) -> 
         if right - left >= 5:
             pieces = [(left, min(floor, right)), (max(floor, left), right)] if abs(floor - (left + right) / 2) < 4 else [(left, right)]
             x = max(pieces, key=lambda piece: piece[1] - piece[0])
-            text = f"{right - left:.0f}"
-            ax.text(sum(x) / 2, bar.get_y() + bar.get_height() / 2, text, ha="center", va="center", fontsize=SMALL, color=ink)
+            text, ground = f"{right - left:.0f}", {"fc": colour, "ec": "none", "pad": 0.8}
+            ax.text(sum(x) / 2, bar.get_y() + bar.get_height() / 2, text, ha="center", va="center", fontsize=SMALL, color=ink, bbox=ground)
 
 
 def _draw_floor(ax: Axes, y: float, at: float, text: str) -> None:
@@ -307,7 +311,7 @@ def plot_batch(estimate: Estimate, *, ax: Axes | None = None) -> Axes:
         heading(ax, estimate)
         upper, lower = panels(ax)
         rates = found.output_tokens_per_s, found.batch / found.floor_tpot_s
-        _draw_pair(upper, found.batch, *rates, label=f"{TERMS['floor_s'].label}: no faster")
+        _draw_pair(upper, found.batch, *rates, label=TERMS["floor_s"].label)
         _draw_pair(lower, found.batch, found.tpot_s, found.floor_tpot_s, label=TERMS["floor_s"].label)
         if (likely := estimate.band("tpot")) is not None:
             _draw_band(lower, found.batch, *likely.of(found.tpot_s, found.floor_tpot_s))
@@ -322,7 +326,7 @@ def plot_batch(estimate: Estimate, *, ax: Axes | None = None) -> Axes:
         lower.plot(found.batch[at], found.tpot_s[at], "o", color=BLUE, gid="load", clip_on=False)
         _mark_limit(upper, lower, room, _room(estimate), 0.04)
         _mark_ridge(upper, lower, compute_bound_from(found))
-        upper.legend(loc="upper left")
+        lower.legend(loc="upper left")
         return upper
 
 
@@ -411,8 +415,8 @@ def plot_context(estimate: Estimate, *, ax: Axes | None = None) -> Axes:
         _draw_cache(lower, e, contexts)
         powers_of_two(lower.xaxis, contexts[0], most)
         lower.set_xlabel("context, tokens")
-        _mark_limit(upper, lower, longest, "room up to {} tokens", 0.74)
-        upper.legend(loc="upper left", ncol=2)
+        _mark_limit(upper, lower, longest, "room up to {} tokens", 0.68)
+        upper.legend(loc="upper left", ncol=3)
         return upper
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from inferplan.report.canvas import (
     PURPLE,
     SKY,
     SMALL,
+    TITLE_WIDTH,
     VERMILION,
     canvas,
     divided,
@@ -34,32 +36,37 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PARTS = (GREEN, PURPLE, MIDDLE, BLACK)
+HATCHES = ("", "////", "....", "")  # tell pieces of a stack apart where colours do not
 STACK = (("values", "code_bytes", BLUE), ("scales", "scale_bytes", VERMILION), ("wide", "wide_bytes", ORANGE), ("cache", "", SKY))
-WIDTH, ROW, HEAD = 6.6, 0.16, 1.25  # inches
+BAR, GAP, PANEL, HEAD = 0.095, 0.05, 0.42, 0.32  # inches: of a bar with its number, between formats, around a panel, of the title
 MOST_PARTS = len(PARTS)
 WIDE = 9  # characters beside a bar, from which on it gets more room
 
 
 def plot_quantization(answers: Sequence[Quantized], *, ax: Axes | None = None) -> Axes:
-    """Bars by format: what lies in a device of the first part, TPOT of one request, and requests at once on up to four parts."""
+    """Bars by format, one panel below the other: memory of a device of the first part, TPOT of one request, requests at once.
+
+    The latter two for up to four parts; returns the first panel.
+    """
     answers = [replace(q, options=kept) for q, kept in zip(answers[:MOST_PARTS], _drawn(answers[:MOST_PARTS]), strict=True)]
     own = ax is None
     with canvas(ax) as ax:
         figure: Any = ax.figure
         if own:
-            figure.set_size_inches(WIDTH, HEAD + ROW * len(answers[0].options) * (1 + 0.35 * (len(answers) - 1)))
-        left, middle, right = _columns(ax)
-        _draw_memory(left, answers[0])
-        _draw_latency(middle, answers)
-        _draw_capacity(right, answers)
+            heights = _heights(len(answers[0].options), len(answers))
+            figure.set_size_inches(figure.get_size_inches()[0], HEAD + sum(heights))
+        first, second, third = _rows(ax, _heights(len(answers[0].options), len(answers)))
+        _draw_memory(first, answers[0])
+        _draw_latency(second, answers)
+        _draw_capacity(third, answers)
         e = answers[0].base
         parts = ", ".join(f"{drawn_devices(e)}{q.base.hardware.name}" for q in answers)
         lines = f"{e.model.title} on {parts}", f"{e.load.input_tokens:,} tokens in, {e.load.output_tokens:,} out, {e.engine.title}"
         if own:
-            figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=6.5)
+            figure.suptitle("\n".join(textwrap.wrap(lines[0], TITLE_WIDTH) + [lines[1]]), x=0.01, ha="left", fontsize=6.5)
         else:
-            title(left, *lines)
-        return left
+            title(first, *lines)
+        return first
 
 
 def _drawn(answers: Sequence[Quantized]) -> list[tuple[Option, ...]]:
@@ -68,13 +75,15 @@ def _drawn(answers: Sequence[Quantized]) -> list[tuple[Option, ...]]:
     return [tuple(o for o, keep in zip(q.options, kept, strict=True) if keep or not any(kept)) for q in answers]
 
 
-def _columns(ax: Axes) -> tuple[Axes, Axes, Axes]:
-    """The place of `ax` divided into three beside one another, with a common vertical axis."""
-    grid = divided(ax, 1, 3)
-    others = [ax.figure.add_subplot(grid[i], sharey=ax) for i in (1, 2)]
-    for other in others:
-        other.tick_params(labelleft=False)
-    return ax, others[0], others[1]
+def _heights(options: int, parts: int) -> list[float]:
+    """Inches of the three panels: a bar per format in the first, one per format and part in the others."""
+    return [PANEL + options * (BAR * many + GAP) for many in (1, parts, parts)]
+
+
+def _rows(ax: Axes, heights: Sequence[float]) -> tuple[Axes, Axes, Axes]:
+    """The place of `ax` divided into three, one above the other."""
+    grid = divided(ax, 3, 1, height_ratios=heights)
+    return ax, ax.figure.add_subplot(grid[1]), ax.figure.add_subplot(grid[2])
 
 
 def names(q: Quantized) -> list[str]:
@@ -97,17 +106,24 @@ def _draw_memory(ax: Axes, q: Quantized) -> None:
     rows, sizes = np.arange(len(q.options)), np.array([slices(o) for o in q.options])
     starts = np.cumsum(sizes, axis=1) - sizes
     for i, (label, _, colour) in enumerate(STACK):
-        ax.barh(rows, sizes[:, i], left=starts[:, i], height=0.72, color=colour, label=label, gid=label, lw=0)
+        look: Any = {"color": colour, "hatch": HATCHES[i], "ec": "white", "lw": 0}
+        ax.barh(rows, sizes[:, i], left=starts[:, i], height=0.72, label=label, gid=label, **look)
     held = float(np.max(q.base.capacity.total_bytes))
     ax.axvline(held, color=BLACK, lw=0.7, ls=DASHED, gid="device", label="device")
     top = max(held, float(sizes.sum(axis=1).max())) * 1.04
-    ax.set(xlim=(0, top), ylim=(len(rows) - 0.5, -0.5))
-    ax.set_yticks(rows, names(q))
-    ax.tick_params(axis="y", length=0)
-    ax.grid(False, axis="y")
-    unit_axis(ax.xaxis, f"one {q.base.hardware.name}", "B", (0.0, top), shown="GiB")
+    ax.set_xlim(0, top)
+    _formats(ax, q)
+    unit_axis(ax.xaxis, f"memory of one {q.base.hardware.name}", "B", (0.0, top), shown="GiB")
     ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncol=5, fontsize=SMALL, columnspacing=0.7, handlelength=0.9, borderaxespad=0.2)
     _say_missing(ax, q.options, rows)
+
+
+def _formats(ax: Axes, q: Quantized) -> None:
+    """The formats as a vertical axis, from the top."""
+    ax.set_ylim(len(q.options) - 0.5, -0.5)
+    ax.set_yticks(range(len(q.options)), names(q), fontsize=SMALL)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(False, axis="y")
 
 
 def _say_missing(ax: Axes, options: Sequence[Option], rows: np.ndarray) -> None:
@@ -128,8 +144,7 @@ def _bars(ax: Axes, answers: Sequence[Quantized], values: Sequence[Sequence[floa
     longest = max(len(text) for texts in words for text in texts)
     top = (1.28 if longest < WIDE else 1.75) * max(max(np.nan_to_num(np.asarray(v, dtype=float)), default=0.0) for v in values)
     ax.set_xlim(0, top or 1.0)
-    ax.tick_params(axis="y", length=0)
-    ax.grid(False, axis="y")
+    _formats(ax, answers[0])
 
 
 def _draw_latency(ax: Axes, answers: Sequence[Quantized]) -> None:
@@ -141,7 +156,7 @@ def _draw_latency(ax: Axes, answers: Sequence[Quantized]) -> None:
     _bars(ax, answers, values, words)
     unit_axis(ax.xaxis, f"{TERMS['tpot_s'].label} of one request", "s", (0.0, float(ax.get_xlim()[1])), shown="ms")
     if len(answers) > 1:
-        look = {"ncol": min(2, len(answers)), "fontsize": SMALL, "columnspacing": 0.7, "handlelength": 0.9, "borderaxespad": 0.2}
+        look = {"ncol": 2, "fontsize": SMALL, "columnspacing": 0.7, "handlelength": 0.9, "borderaxespad": 0.2}
         ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), **look)
 
 

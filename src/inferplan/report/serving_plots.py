@@ -6,7 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferplan.report.canvas import BLUE, DARK, DASHED, GREEN, LIGHT, ORANGE, SMALL, VERMILION, canvas, settled, title, unit_axis
+from inferplan.report.canvas import (
+    BLUE,
+    DARK,
+    DASHED,
+    DOTTED,
+    GREEN,
+    GROUND,
+    LOOKS,
+    MIXED,
+    ORANGE,
+    SMALL,
+    VERMILION,
+    canvas,
+    settled,
+    title,
+    unit_axis,
+)
 from inferplan.report.serving import waiting_at
 from inferplan.serving.likely import Likely
 from inferplan.serving.served import Served
@@ -19,9 +35,10 @@ if TYPE_CHECKING:
 
 TIMES = (("ttft_s", "TTFT", BLUE), ("tpot_s", "TPOT", GREEN), ("itl_max_s", "longest gap", ORANGE), ("e2e_s", "end to end", VERMILION))
 BINS = 400
-MARKS = (0.5, 0.9, 0.99)
+BANDED = (0.5, 0.9, 0.99)
 ENDLESS = 1e11  # tokens from which on a cache counts as one without a limit
 SLO_TIMES = {"ttft": BLUE, "tpot": GREEN, "itl": ORANGE, "e2e": VERMILION}
+MARKS = ("o", "^", "s")
 
 
 def plot_served(served: Served, slo: Slo | None = None, *, likely: Likely | None = None, ax: Axes | None = None) -> Axes:
@@ -34,10 +51,16 @@ def plot_served(served: Served, slo: Slo | None = None, *, likely: Likely | None
         if served.series:
             ax, requests, cache = _thirds(ax)
             _timeline(requests, cache, served)
-        title(ax, f"{served.done.sum():,} requests under {served.schedule.scheduler}" + (", interrupted" if served.partial else ""))
+        title(ax, _run_words(served))
         plot_times(served, slo, likely=likely, ax=ax)
         settled(figure.axes[0])
         return ax
+
+
+def _run_words(served: Served) -> str:
+    """What ran, for a title."""
+    count = int(served.done.sum())
+    return f"{count:,} request{'' if count == 1 else 's'} under {served.schedule.scheduler}{', interrupted' if served.partial else ''}"
 
 
 def _thirds(ax: Axes) -> tuple[Axes, Axes, Axes]:
@@ -55,28 +78,33 @@ def plot_times(served: Served, slo: Slo | None = None, *, likely: Likely | None 
     """The share of requests within a time, for each kind of time, and the limits that were stated."""
     with canvas(ax) as ax:
         least, most = np.inf, 0.0
-        for name, label, colour in TIMES:
+        for (name, label, colour), look in zip(TIMES, LOOKS, strict=False):
             values = np.sort(getattr(served, name)[served.done])
             values = values[np.isfinite(values) & (values > 0)]
             if not values.size:
                 continue
-            share = np.arange(1, values.size + 1) / values.size
-            ax.step(values, share, where="post", color=colour, label=f"{label}, p50 {_time(values, 0.5)}, p99 {_time(values, 0.99)}")
+            share = 100 * np.arange(values.size + 1) / values.size
+            text = f"{label} {_time(values, 0.5)}, {_time(values, 0.99)}"
+            ax.step(np.append(values[:1], values), share, where="post", color=colour, ls=look, label=text)
             if likely is not None:
                 _shade(ax, served, name, likely, colour)
             least, most = min(least, values[max(0, int(values.size * 0.001))]), max(most, values[-1])
-        for name, limit in slo.limits if slo else ():
-            ax.axvline(limit, color=SLO_TIMES[name], lw=0.8, ls=DASHED, gid="limit")
-        low, high = (least / 1.5, most * 1.5) if most else (1e-3, 1.0)
-        ax.set(xscale="log", xlim=(low, high), ylim=(0, 1.02), ylabel="share of requests")
+        limits = slo.limits if slo else ()
+        known = [least, most, *(limit for _, limit in limits)] if most else [1e-3, 1.0]
+        low, high = min(known) / 1.5, max(known) * 1.5
+        ax.set(xscale="log", xlim=(low, high), ylim=(0, 102))
+        for name, limit in limits:
+            _limit(ax, name, limit)
         unit_axis(ax.xaxis, "time", "s", (low, high))
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2, fontsize=SMALL)
+        unit_axis(ax.yaxis, "share of requests", "%", (0.0, 102.0))
+        where: Any = {"ncols": 2, "fontsize": SMALL, "title_fontsize": SMALL, "alignment": "left"}
+        ax.legend(loc="upper center", bbox_to_anchor=(0.44, -0.16), title="median, 99th percentile", **where)
         return ax
 
 
 def _shade(ax: Axes, served: Served, name: str, likely: Likely, colour: str) -> None:
     """The bands about the median, the 90th and the 99th percentile, as bars."""
-    for share in MARKS:
+    for share in BANDED:
         value, first = (float(np.nanquantile(getattr(served, n)[served.done], share)) for n in (name, "ttft_s"))
         ends = None
         if name == "e2e_s":
@@ -84,8 +112,16 @@ def _shade(ax: Axes, served: Served, name: str, likely: Likely, colour: str) -> 
         elif name in ("ttft_s", "tpot_s"):
             ends = likely.ends("ttft" if name == "ttft_s" else "tpot", value, share)
         if ends is not None:
-            label = "80 % band at p50, p90, p99" if (name, share) == ("ttft_s", MARKS[0]) else None
-            ax.plot(ends, (share, share), color=colour, alpha=0.45, lw=2.4, solid_capstyle="butt", gid="band", label=label)
+            label = "80 % band at p50, p90, p99" if (name, share) == ("ttft_s", BANDED[0]) else None
+            ax.plot(ends, (100 * share, 100 * share), color=colour, alpha=0.45, lw=2.4, solid_capstyle="butt", gid="band", label=label)
+
+
+def _limit(ax: Axes, name: str, limit: float) -> None:
+    """A stated limit: a thin line that says which it is."""
+    ax.axvline(limit, color=SLO_TIMES[name], lw=0.6, gid="limit")
+    text = f"{name.upper()} limit {show(limit, 's')}"
+    style: Any = {"rotation": 90, "ha": "right", "va": "center", "fontsize": SMALL, "color": SLO_TIMES[name], "bbox": GROUND}
+    ax.annotate(text, (limit, 50), (-1.5, 0), textcoords="offset points", **style)
 
 
 def _time(values: Any, q: float) -> str:
@@ -121,28 +157,33 @@ def _timeline(requests: Axes, cache: Axes, served: Served) -> None:
     unit_axis(cache.yaxis, "tokens in cache", "", (0, top))
 
 
-def plot_curve(found: LoadCurve, *, ax: Axes | None = None) -> Axes:
-    """Latency against the rate of requests: mean and p99 of TTFT, TPOT and end to end, with the knee and the largest rate within limits."""
+def plot_curve(found: LoadCurve, heading: tuple[str, ...] = (), *, ax: Axes | None = None) -> Axes:
+    """Latency against the rate of requests: mean and p99 of TTFT, TPOT and end to end, with the knee and the largest rate within limits.
+
+    heading
+        lines of a title that say what serves whom.
+    """
     with canvas(ax) as ax:
         rates = np.array([r for r, _ in found.points])
         every = []
-        for name, label, colour in (TIMES[0], TIMES[1], TIMES[3]):
+        for (name, label, colour), mark in zip((TIMES[0], TIMES[1], TIMES[3]), MARKS, strict=True):
             for key, style in (("mean", "-"), ("p99", DASHED)):
                 y = np.array([np.nan if s[name][key] is None else s[name][key] for _, s in found.points], dtype=float)
                 if key == "mean" and found.points and found.points[0][1][name]["mean_low"] is not None:
                     lower, upper = (np.array([s[name][f"mean_{end}"] for _, s in found.points], dtype=float) for end in ("low", "high"))
                     ax.fill_between(rates, lower, upper, color=colour, alpha=0.15, lw=0, gid="band")
-                ax.plot(rates, y, color=colour, ls=style, marker="o" if key == "mean" else None, ms=2.2, lw=1.0, label=f"{label}, {key}")
+                look: Any = {"color": colour, "ls": style, "marker": mark if key == "mean" else None, "ms": 2.2, "lw": 1.0}
+                ax.plot(rates, y, label=f"{label}, {key}", **look)
                 every.append(y)
         low, high = float(np.nanmin(every)) / 1.5, float(np.nanmax(every)) * 1.5
         for name, limit in found.slo.limits if found.slo else ():
-            ax.axhline(limit, color=SLO_TIMES[name], lw=0.6, ls=":", gid="limit")
-        marks = ((found.largest_per_s, DARK, "largest within limits"), (found.knee_per_s, LIGHT, "knee"))
-        for rate, colour, text in marks:
+            ax.axhline(limit, color=SLO_TIMES[name], lw=0.8, ls=DOTTED, gid="limit", label=f"{name.upper()} limit")
+        marks: Any = ((found.largest_per_s, "-", "within limits to"), (found.knee_per_s, MIXED, "knee"))
+        for rate, style, text in marks:
             if rate is not None and np.isfinite(rate):
-                ax.axvline(rate, color=colour, lw=1.0, label=f"{text} {significant(rate)}/s")
+                ax.axvline(rate, color=DARK, ls=style, lw=0.8, label=f"{text} {significant(rate)}/s")
         ax.set(yscale="log", ylim=(low, high), xlim=(0, float(rates.max()) * 1.03), xlabel="offered load, requests/s")
-        title(ax, "Latency against offered load")
+        title(ax, *(heading or ("Latency against offered load",)))
         unit_axis(ax.yaxis, "time", "s", (low, high))
-        ax.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=SMALL)
+        ax.legend(loc="upper center", bbox_to_anchor=(0.44, -0.17), ncols=3, fontsize=SMALL)
         return ax

@@ -13,6 +13,7 @@ from inferplan.report.canvas import (
     DASHED,
     GREEN,
     GROUND,
+    LOOKS,
     ORANGE,
     PURPLE,
     SKY,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY)
-LINES, EVERY = 5, 0.25
+LINES, EVERY, HEADROOM = 5, 0.25, 1.5  # the last: room above the lines for a legend
 
 
 def plot_speculation(s: Speculation, *, ax: Axes | None = None) -> Axes:
@@ -73,11 +74,10 @@ def chosen_batches(s: Speculation) -> list[int]:
 def _against_batch(ax: Axes, s: Speculation) -> None:
     most = 2.0 ** np.ceil(np.log2(max(32.0, 2 * s.batches[-1], min(4 * (s.turns_to_loss or 1.0), 4096.0))))
     batch = np.unique((2.0 ** np.arange(0, np.log2(most) + 0.1, EVERY)).round())
-    for colour, g in zip(COLOURS, chosen_lengths(s), strict=False):
+    for colour, look, g in zip(COLOURS, LOOKS, chosen_lengths(s), strict=False):
         gain = np.broadcast_to(np.asarray(s.at(batch, g).speed_up, dtype=float), batch.shape)
-        ax.plot(
-            batch, gain, color=colour, label=f"{g} draft{'s' if g > 1 else ''}", gid=f"drafts {g}", lw=1.6 if g == s.draft_tokens else 0.9
-        )
+        drawn: Any = {"color": colour, "ls": look, "lw": 1.6 if g == s.draft_tokens else 0.9}
+        ax.plot(batch, gain, label=f"{g} draft{'s' if g > 1 else ''}", gid=f"drafts {g}", **drawn)
     ax.set(xscale="log", xlim=(1, most))
     powers_of_two(ax.xaxis, 1, most)
     _frame(ax)
@@ -85,42 +85,36 @@ def _against_batch(ax: Axes, s: Speculation) -> None:
     if np.isfinite(room) and room < most:
         ax.axvspan(max(room, 1), most, color=BEYOND, lw=0, zorder=0, gid="beyond")
         text = f"room for {plain(round(room))}" if room >= 1 else "nothing fits"
-        ax.annotate(text, (0.99, 0.97), xycoords="axes fraction", ha="right", va="top", fontsize=SMALL)
+        ax.annotate(text, (0.99, 0.03), xycoords="axes fraction", ha="right", va="bottom", fontsize=SMALL, bbox=GROUND)
     at = s.turns_to_loss
     if at is not None and 1 < at <= most:
         ax.plot([at], [1.0], "o", ms=3, color=BLACK, gid="loss", clip_on=False, zorder=3)
-        ax.annotate(
-            f"loss from\n{plain(at)}", (at, 1.0), (3, 4), textcoords="offset points", fontsize=SMALL,
-            bbox=GROUND,
-        )  # fmt: skip
-    ax.legend(loc="best", ncol=2)
+        ax.plot([at, at], [0, 1], color=BLACK, lw=0.5, ls=DASHED, gid="loss line", zorder=1)
+        side, shift = ("right", -2) if at * at > most else ("left", 2)
+        style: Any = {"textcoords": "offset points", "ha": side, "va": "bottom", "fontsize": SMALL, "bbox": GROUND}
+        ax.annotate(f"a loss from {plain(at)}", (at, 0), (shift, 2), **style)
+    ax.legend(loc="upper right", ncol=3)
 
 
 def _against_length(ax: Axes, s: Speculation) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    for colour, batch in zip(COLOURS, chosen_batches(s), strict=False):
+    for colour, look, batch in zip(COLOURS, LOOKS, chosen_batches(s), strict=False):
         gain = np.broadcast_to(np.asarray(s.at(float(batch), s.lengths).speed_up, dtype=float), s.lengths.shape)
-        ax.plot(
-            s.lengths,
-            gain,
-            color=colour,
-            label=f"batch {plain(batch)}",
-            gid=f"batch {batch}",
-            lw=1.6 if batch == s.plain.load.batch else 0.9,
-        )
+        drawn: Any = {"color": colour, "ls": look, "lw": 1.6 if batch == s.plain.load.batch else 0.9}
+        ax.plot(s.lengths, gain, label=f"batch {plain(batch)}", gid=f"batch {batch}", **drawn)
         top = int(np.nanargmax(gain))
         ax.plot(s.lengths[top], gain[top], "o", ms=2.5, color=colour, gid="best")
     ax.set_xlim(s.lengths[0], s.lengths[-1])
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("draft tokens (point: the best number)")
     _frame(ax)
-    ax.legend(loc="best", ncol=2)
+    ax.legend(loc="upper right", ncol=3)
 
 
 def _frame(ax: Axes) -> None:
     """An axis of gains from zero, with the line below which drafts are a loss."""
-    top = 1.18 * max(float(np.nanmax(np.asarray(line.get_ydata(), dtype=float))) for line in ax.lines)
-    ax.set_ylim(0, max(top, 1.3))
+    top = HEADROOM * max(float(np.nanmax(np.asarray(line.get_ydata(), dtype=float))) for line in ax.lines)
+    ax.set_ylim(0, max(top, 1.5))
     ax.axhline(1.0, color=BLACK, lw=0.7, ls=DASHED, gid="even", zorder=1)
-    ax.set_ylabel("speed-up")
+    ax.set_ylabel("speed-up, times")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 MOST = 20_000
 """Points that are drawn at most; of more, an even share."""
+LENGTHS = (("input_tokens", "in"), ("output_tokens", "out"))
 KINDS = ("hardware", "precision", "engine", "kv_format", "gpus", "tp")
 AXES = {
     "decode_tokens_per_s": ("output for one user", "tok/s"),
@@ -98,7 +99,9 @@ def _finish(ax: Axes, rows: pd.DataFrame, x: str, y: str, points: int, groups: i
     models = sorted(set(rows["model"].astype(str))) if "model" in rows else []
     what = models[0] if len(models) == 1 else f"{len(models)} models" if models else "sweep"
     some = f"{len(MARKS)} of {groups:,} frontiers" if groups > len(MARKS) else ""
-    title(ax, f"{what}: {points:,} configurations, {len(rows):,} fit", *([some] if some else []))
+    counted = f"{points:,} configuration{'' if points == 1 else 's'}, {len(rows):,} fit{'s' if len(rows) == 1 else ''}"
+    lengths = [f"{int(rows[n].iloc[0]):,} tokens {w}" for n, w in LENGTHS if n in rows and rows[n].nunique() == 1]
+    title(ax, f"{what}: {counted}", *([", ".join(lengths)] if lengths else []), *([some] if some else []))
     if groups > 1 or rows.empty:
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, fontsize=SMALL)
     settled(ax)

@@ -241,6 +241,8 @@ class Efficiency(Spec):
         """
         if isinstance(path, str) and path in ("ideal", "default"):
             return cls.ideal() if path == "ideal" else cls.default()  # type: ignore[return-value]
+        if isinstance(path, str) and not path.lower().endswith((".yaml", ".yml")) and not resolve(path).exists():
+            raise SpecError("is no calibration: it must be default, ideal, or a file in YAML", field="efficiency", value=path)
         return cls.from_mapping(_read(resolve(path)), file=path)
 
     @property

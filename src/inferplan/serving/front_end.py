@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
 from inferplan.deployment import Estimate
 from inferplan.serving.requests import Requests
 from inferplan.serving.served import Served
+
+if TYPE_CHECKING:
+    from inferplan.serving.simulate import Prefilling
 
 
 def front_end_s(asked: Requests, each_s: NDArray[np.float64], front_ends: int = 1, apart_s: float = 0.0) -> NDArray[np.float64]:
@@ -21,6 +26,11 @@ def front_end_s(asked: Requests, each_s: NDArray[np.float64], front_ends: int = 
     """
     waited = np.maximum(apart_s + np.cumsum(each_s - apart_s) / front_ends, each_s)
     return np.where(np.arange(each_s.size) < (asked.clients or 0), waited, each_s)
+
+
+def front_ends(e: Estimate, replicas: int = 1, prefilling: Prefilling | None = None) -> int:
+    """How many read prompts side by side: one for each replica; where others prefill, one for each attention rank of those."""
+    return replicas if prefilling is None else prefilling.replicas * int(np.asarray(e.setting.parallel.dp))
 
 
 def with_front_end(served: Served, e: Estimate, front_ends: int = 1) -> Served:

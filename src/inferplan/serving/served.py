@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from inferplan.serving.requests import Requests
 from inferplan.serving.schedule import Schedule
+from inferplan.shown import Shown
 
 Floats = NDArray[np.float64]
 
@@ -30,7 +31,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Served:
+class Served(Shown):
     """A row per request; times in seconds, NaN where a partial run did not serve it.
 
     begun_s, first_s, last_s, finish_s

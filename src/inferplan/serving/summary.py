@@ -14,6 +14,7 @@ from inferplan.serving.likely import Ends, Likely
 from inferplan.serving.requests import Requests
 from inferplan.serving.served import Served
 from inferplan.serving.slo import Slo
+from inferplan.shown import Shown
 
 Floats = NDArray[np.float64]
 QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
@@ -89,7 +90,7 @@ def _rate(count: Any, span: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LoadCurve:
+class LoadCurve(Shown):
     """Latency against offered load: a run for each rate, and the largest rate that meets the limits.
 
     points

@@ -12,11 +12,17 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from inferplan.errors import SpecError
 from inferplan.specs.document import load_yaml
 
+_PYDANTIC = frozenset(dir(BaseModel)) - {"model_dump", "model_copy"}
+
 
 class Record(BaseModel):
     """A frozen record with no unknown keys and no silent coercion from text to number."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, hide_input_in_errors=True, defer_build=True)
+
+    def __dir__(self) -> list[str]:
+        """The fields and what follows from them, for completion: pydantic's own names are left out."""
+        return sorted({name for name in super().__dir__() if not name.startswith("_")} - _PYDANTIC)
 
 
 class Spec(Record):

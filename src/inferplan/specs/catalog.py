@@ -134,7 +134,7 @@ def find(kind: str, text: str | os.PathLike[str], *, environ: Mapping[str, str] 
         return named
     if text and len(text) <= 4096 and "\0" not in text and os.path.exists(text):  # noqa: PTH110 - also true for odd names
         return Path(text)
-    raise NotFound(f"no {_ONE_OF[kind]} called '{shown(text)}'{_near(kind, text, environ)}")
+    raise NotFound(f"no {_ONE_OF[kind]} called '{shown(text)}'{_near(kind, text, environ) or f'; see inferplan list {kind}'}")
 
 
 def by_name(kind: str, text: str, *, environ: Mapping[str, str] | None = None) -> Path | None:
@@ -217,13 +217,23 @@ def seen_spellings(kind: str, *, environ: Mapping[str, str] | None = None) -> li
 
 def _near(kind: str, text: str, environ: Mapping[str, str] | None) -> str:
     """'; near it: ...' with up to four spellings of different specs, or nothing."""
+    found = near_names(kind, text, environ=environ)
+    return f"; near it: {', '.join(found)}" if found else ""
+
+
+def near_names(kind: str, text: str, *, environ: Mapping[str, str] | None = None) -> list[str]:
+    """Up to four spellings near a text that mean different specs.
+
+    >>> near_names("hardware", "h10")[:2]
+    ['h100', 'h20']
+    """
     key = _keys(kind, text)[-1:] or [""]
     spellings = {alias: entry.name for entry in entries(kind, environ=environ) for alias in (*entry.aliases, entry.name)}
     near: dict[str, str] = {}
     for spelling in difflib.get_close_matches(key[0], spellings, n=12, cutoff=0.55):
         near.setdefault(spellings[spelling], spelling)
     ranked = sorted(near.values(), key=lambda s: -len(os.path.commonprefix([s, key[0]])))
-    return f"; near it: {', '.join(ranked[:4])}" if ranked else ""
+    return ranked[:4]
 
 
 def names(kind: str, *, environ: Mapping[str, str] | None = None) -> list[str]:

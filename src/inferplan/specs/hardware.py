@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 
 from inferplan.errors import SpecError, Unsupported, shown
+from inferplan.shown import Shown
 from inferplan.specs.base import Record
 from inferplan.specs.catalog import data_file, find, folders, normalise
 from inferplan.specs.document import read_text
@@ -121,7 +122,7 @@ def _architectures(tables: tuple[Path, ...]) -> Architectures:
     return shipped.model_copy(update={"classes": {**shipped.classes, **own}})
 
 
-class Accelerator(Sourced):
+class Accelerator(Shown, Sourced):
     """One device as software sees it, or one card where `dies` says that software sees several.
 
     >>> h100 = Accelerator.find("h100")

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from inferplan.errors import NotFound, SpecError
+from inferplan.shown import Shown
 from inferplan.specs.base import Record, Spec
 from inferplan.specs.cache import CacheEntry
 from inferplan.specs.ffns import Experts, FeedForward
@@ -234,7 +235,7 @@ class Published(Record):
     note: str | None = None
 
 
-class Model(Stack, Spec):
+class Model(Shown, Stack, Spec):
     """A language model: embedding, layers, head; towers and multi-token-prediction modules beside them.
 
     total

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError, model_validator
 
 from inferplan.errors import NotFound, SpecError, Unsupported, shown
+from inferplan.shown import Shown
 from inferplan.specs.base import Record, Spec, complaint
 from inferplan.specs.catalog import folders, hyphened, normalise
 from inferplan.specs.document import read_text
@@ -671,7 +672,7 @@ def tensor_role(name: str, part: str) -> str:
     return _ROLES.get(part, {}).get(name.rsplit(".", 1)[-1], "other")
 
 
-class Precision(Record):
+class Precision(Shown, Record):
     """What each part of a model is kept in: the body's format, exceptions by part, the KV cache, recurrent states.
 
     overrides

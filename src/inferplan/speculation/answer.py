@@ -11,6 +11,7 @@ from inferplan.deployment import MOST_SHOWN, Estimate
 from inferplan.errors import SpecError, Unsupported
 from inferplan.memory.capacity import Capacity, capacity
 from inferplan.ops import Numeric
+from inferplan.shown import Shown
 from inferplan.speculation.acceptance import Acceptance
 from inferplan.speculation.drafts import Draft, draft_parallel
 from inferplan.speculation.rounds import Rounds, Target, Tree, best, rounds, turns_to_loss
@@ -21,7 +22,7 @@ PADDING = 0.01  # by which tables of one tokenizer differ in length
 
 
 @dataclass(frozen=True)
-class Speculation:
+class Speculation(Shown):
     """A deployment with a draft beside the same without.
 
     draft_tokens

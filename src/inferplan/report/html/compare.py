@@ -7,10 +7,11 @@ from collections.abc import Callable
 from inferplan.deployment import Estimate
 from inferplan.report import estimates
 from inferplan.report.comparison import show_comparison
+from inferplan.report.grid import Grid
 from inferplan.report.html.estimate import BAND, facts
 from inferplan.report.html.page import Axis, Bar, Bars, Chart, Page, Part, Series, Titled
 from inferplan.report.html.recorded import recorded, told
-from inferplan.report.screen import Grid, table
+from inferplan.report.screen import table
 from inferplan.report.words import engine, requests, resolved
 from inferplan.terms import TERMS
 from inferplan.units import show, significant

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inferplan.explain import Node
-from inferplan.report.screen import Grid
+from inferplan.report.grid import Grid
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from inferplan.report.grid import Grid
 from inferplan.report.html.page import Titled
-from inferplan.report.screen import Bold, Grid
+from inferplan.report.screen import Bold
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -16,10 +16,10 @@ from string import Template
 from inferplan.errors import SpecError
 from inferplan.explain import Node
 from inferplan.report.explain import value_text
+from inferplan.report.grid import Grid
 from inferplan.report.html.figures import Drawing, bars_html, chart_html
 from inferplan.report.html.page import Bars, Chart, Fact, Page, Titled
 from inferplan.report.html.trees import Pool
-from inferplan.report.screen import Grid
 from inferplan.units import UNITS
 
 ASSETS = Path(__file__).parents[1] / "assets"

@@ -9,11 +9,12 @@ import numpy as np
 from inferplan.calibrate.summary import Summary, label, summary
 from inferplan.calibrate.validate import Outcome
 from inferplan.report import opened
+from inferplan.report.grid import Grid
 from inferplan.report.html.compare import COLOURS
 from inferplan.report.html.page import Axis, Chart, Fact, Page, Series, Titled
 from inferplan.report.html.recorded import recorded, told
 from inferplan.report.parity import NEAR, PANELS
-from inferplan.report.screen import Grid, table
+from inferplan.report.screen import table
 from inferplan.report.validation import percent_of, show_validation
 from inferplan.terms import TERMS
 from inferplan.units import show
