@@ -41,6 +41,39 @@ def test_no_estimate_lies_below_its_floor(part: str, batch: int) -> None:
     assert e.tpot_s >= e.floor_tpot_s > 0
 
 
+@pytest.mark.parametrize(
+    ("engine", "layers_s", "apart_s"), [("vllm", 32 * 362e-6, 0.0), ("sglang", 32 * 1025e-6, 0.1134), ("tensorrt-llm", 32 * 85e-6, 0.0187)]
+)
+def test_a_first_token_has_the_steps_and_the_front_end(engine: str, layers_s: float, apart_s: float) -> None:
+    """By hand from calibration/serving.yaml: 32 layers, 1,024 tokens of 5.6 us, and what passes beside; in the gaps there is none of it."""
+    e = of("llama-3.1-8b", "h100", "fp8", engine=engine, batch=4)
+    front_s = apart_s + layers_s + 1024 * 5.6e-6
+    assert e.prompt_front_end_s == pytest.approx(front_s, rel=1e-9)
+    assert e.ttft_s == pytest.approx(e.prefill_s + front_s, rel=1e-12)
+    assert e.prefill_s == pytest.approx(float(np.mean(e.prefill_step.time_s)) * e.microbatches, rel=1e-12)
+    assert e.e2e_s == pytest.approx(e.prefill_s + front_s + 255 * e.tpot_s, rel=1e-12)
+    assert batches(e, np.array([4.0])).ttft_s == pytest.approx([e.ttft_s], rel=1e-9)
+    told = record(e)
+    assert (told["ttft_s"], told["prefill_s"], told["front_end_s"]) == (e.ttft_s, e.prefill_s, e.prompt_front_end_s)
+
+
+@pytest.mark.parametrize(
+    ("name", "more"), [("llama-3.1-8b", {"efficiency": "ideal"}), ("llama-3.1-8b", {"engine": "pytorch"}), ("bert-base", {})]
+)
+def test_floors_loops_of_pytorch_and_encoders_have_no_front_end(name: str, more: dict[str, str]) -> None:
+    e = of(name, "h100", "bf16", input_tokens=256, **more)
+    assert (e.prompt_front_end_s, e.ttft_s) == (0, e.prefill_s)
+
+
+def test_the_screen_says_what_of_a_first_token_the_front_end_is(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = said(capsys, "-m", "llama-3.1-8b", "-g", "h100", "-d", "fp8")
+    e = of("llama-3.1-8b", "h100", "fp8")
+    assert f"{1e3 * e.ttft_s:.1f} ms to the first token" in out
+    assert "TTFT has about 17.3 ms that host and front end take beside the steps." in out
+    assert f"prefill        {1e3 * float(np.mean(e.prefill.time_s)):.1f} ms" in out
+    assert "front end" not in said(capsys, "-m", "llama-3.1-8b", "-g", "h100", "-d", "fp8", "--efficiency", "ideal")[1]
+
+
 def test_the_ideal_calibration_gives_operators_in_turn_and_no_more() -> None:
     e = of("llama-2-7b", "h100", "fp16", efficiency="ideal", engine="ideal")
     steps = [float(np.mean(e.decode.op_s(op))) for op in e.decode.ops]

@@ -208,6 +208,16 @@ def test_the_notebooks_are_small_and_have_their_outputs(path: Path) -> None:
     assert not re.search(r"\\u001b|/tmp/|/home/|/root/", path.read_text())
 
 
+def test_runs_on_an_estimate_have_its_front_end() -> None:
+    e = an_estimate()
+    found = ip.simulate(ip.requests("poisson:2", count=20), e)
+    assert np.asarray(found.front_s) == pytest.approx(np.full(20, e.prompt_front_end_s), rel=1e-12)
+    assert "host and front end take beside the steps" in repr(found)
+    curve = ip.load_curve(ip.requests("poisson:1", count=20), e, points=3)
+    assert [s["front_end_s"] for _, s in curve.points] == pytest.approx([e.prompt_front_end_s] * 3, rel=1e-12)
+    assert "host and front end take beside the steps" in repr(curve)
+
+
 def test_there_are_two_notebooks() -> None:
     assert [p.name for p in NOTEBOOKS] == ["from-model-card-to-plan.ipynb", "reading-a-roofline.ipynb"]
 

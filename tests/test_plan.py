@@ -23,6 +23,7 @@ from inferplan.planner.replica import replica
 from inferplan.planner.screening import screened
 from inferplan.planner.targets import Targets
 from inferplan.report.plan import plan_record
+from inferplan.serving.simulate import simulate
 
 ROOT = Path(__file__).parents[1]
 NONE = Redundancy.parse("none")
@@ -204,6 +205,21 @@ def test_closed_form_is_near_simulation():
     good, bad = Bench.of(found, asked.targets, asked.proof).largest_rate_per_s(found.largest_rate_per_s(asked.targets))
     assert good < bad <= good * 1.021
     assert good == pytest.approx(found.largest_rate_per_s(asked.targets), rel=0.2)
+
+
+def test_a_proof_counts_the_front_end_once():
+    asked = goal(slo="ttft.mean=300ms,e2e.mean=20s,tpot.mean=20ms")
+    _, work = asked.asked()
+    kind = next(k for k, _, _ in kinds(asked) if k is not None)
+    found = replica(Candidate(kind, kind.splits(asked)[0]), work)
+    bench = Bench.of(found, asked.targets, asked.proof)
+    requests, kept = bench.requests(2.0, 0)
+    served = simulate(requests, bench.steps, bench.schedule)
+    each = 32 * 362e-6 + work.input.mean * 5.6e-6
+    assert found.front_s == pytest.approx(each, rel=1e-9)
+    steps = [float(times[kept].mean()) for times in (served.ttft_s, served.e2e_s, served.tpot_s)]
+    values, _ = bench.read(served, kept)
+    assert values.tolist() == pytest.approx([steps[0] + each, steps[1] + each, steps[2]], rel=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,16 @@
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from inferplan.calibrate.cases import Case
+from inferplan.calibrate.predict import Predictor
 from inferplan.cli.app import main
 from inferplan.report.serving import csv_columns, waiting_at
+from inferplan.serving.protocol import front_end_wait_s
 from inferplan.serving.requests import Requests
 from inferplan.serving.schedule import Schedule
 from inferplan.serving.simulate import simulate
@@ -52,6 +56,43 @@ def test_rows_series_and_record(capsys, tmp_path):
     again = run(capsys, "simulate", *FEW, "--json")[1]
     assert again == out
     assert run(capsys, "simulate", *FEW, "--seed", "1", "--json")[1] != out
+
+
+EIGHT = ["--model", "llama-3.1-8b", "--gpu", "h100", "--dtype", "fp8", "--isl", "512", "--osl", "64", "--json"]
+
+
+def test_a_closed_loop_is_what_validate_predicts(capsys):
+    """Times to first token hold the front end, and hold it once."""
+    told = json.loads(run(capsys, "simulate", *EIGHT, "--concurrency", "8")[1])
+    cells = {"model": "llama-3.1-8b", "gpu": "h100", "engine": "vllm", "weights": "fp8", "input_tokens": 512, "output_tokens": 64}
+    predictor = Predictor()
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
+        row = {key: str(value) for key, value in {**cells, "concurrency": 8}.items()}
+        assert predictor.predict(Case("a", name, 1.0, row, Path())).value == pytest.approx(told[name]["mean"], rel=1e-3), name
+    each = 32 * 362e-6 + 512 * 5.6e-6
+    assert told["front_end_s"] == pytest.approx(float(front_end_wait_s(each, 8, 10)), rel=1e-9)
+    assert told["mean_in_flight"] <= 8 * (1 + 1e-9)
+    assert told["ttft_s"]["mean_low"] < told["ttft_s"]["mean"] < told["ttft_s"]["mean_high"]
+
+
+def test_arrivals_come_alone_and_steps_of_ones_own_have_no_front_end(capsys):
+    base = [*EIGHT, "--rate", "5", "-n", "40"]
+    told = json.loads(run(capsys, "simulate", *base)[1])
+    assert told["front_end_s"] == pytest.approx(32 * 362e-6 + 512 * 5.6e-6, rel=1e-9)
+    own = json.loads(run(capsys, "simulate", *base, "--steps", "linear:0.01")[1])
+    assert own["front_end_s"] == 0
+    assert own["ttft_s"]["mean"] <= 0.02
+    said = " ".join(run(capsys, "simulate", *base[:-5], "--rate", "5", "-n", "40", "--steps", "linear:0.01")[1].split())
+    assert "TTFT is that of the steps alone, without host and front end." in said
+    ideal = json.loads(run(capsys, "simulate", *base, "--efficiency", "ideal")[1])
+    assert ideal["front_end_s"] == 0
+
+
+def test_replicas_have_a_front_end_each(capsys):
+    one, four = (json.loads(run(capsys, "simulate", *EIGHT, "--concurrency", "8", "--replicas", n)[1]) for n in ("1", "4"))
+    assert four["front_end_s"] < one["front_end_s"]
+    each = 32 * 362e-6 + 512 * 5.6e-6
+    assert four["front_end_s"] == pytest.approx((sum(max(i * each / 4, each) for i in range(1, 9)) + 72 * each) / 80, rel=1e-9)
 
 
 @pytest.mark.parametrize("command", [("simulate",), ("load-curve", "--points", "4")])
