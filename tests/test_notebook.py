@@ -154,7 +154,9 @@ def test_simulated_under_an_estimate_is_simulated_under_its_parts() -> None:
     e, asked = an_estimate(), ip.requests("poisson:2", count=30)
     schedule = ip.Schedule.of(e.capacity)
     one = ip.simulate(asked, e)
-    assert np.array_equal(one.e2e_s, ip.simulate(asked, case_steps(e, schedule, asked.longest), schedule).e2e_s)
+    steps = ip.simulate(asked, case_steps(e, schedule, asked.longest), schedule)
+    assert np.array_equal(one.finish_s, steps.finish_s)
+    assert one.e2e_s == pytest.approx(steps.e2e_s + e.prompt_front_end_s, rel=1e-12)
 
 
 def test_only_public_names_are_listed_and_each_is_explained() -> None:
@@ -212,10 +214,10 @@ def test_runs_on_an_estimate_have_its_front_end() -> None:
     e = an_estimate()
     found = ip.simulate(ip.requests("poisson:2", count=20), e)
     assert np.asarray(found.front_s) == pytest.approx(np.full(20, e.prompt_front_end_s), rel=1e-12)
-    assert "host and front end take beside the steps" in repr(found)
+    assert "host and front end take beside the steps" in html_of(found)
     curve = ip.load_curve(ip.requests("poisson:1", count=20), e, points=3)
     assert [s["front_end_s"] for _, s in curve.points] == pytest.approx([e.prompt_front_end_s] * 3, rel=1e-12)
-    assert "host and front end take beside the steps" in repr(curve)
+    assert "host and front end take beside the steps" in html_of(curve)
 
 
 def test_there_are_two_notebooks() -> None:
