@@ -241,3 +241,14 @@ def test_twenty_rows_halve_the_error_of_a_deployment_s_others(key: tuple[str, ..
     before, after, rest = calibration_gain.gain(calibration_gain.deployments()[key])
     assert rest >= 14
     assert after <= before / 2
+
+
+def test_a_plan_takes_a_calibration_by_either_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("name: own\nbase: default\nengines:\n  vllm: {per_step: 40 ms}\n")
+    asked = ["plan", "-m", "llama-3.1-8b", "--rate", "2", "--slo", "tpot.p95=60ms", "--gpu", "l40s", "-d", "fp8", "--finalists", "0"]
+    found = []
+    for option in ([], ["--calibration", str(own)], ["--efficiency", str(own)]):
+        assert main([*asked, "--tp", "1", *option, "--json"]) == 0
+        found.append(json.loads(capsys.readouterr().out)["choices"][0]["replica_rate_per_s"])
+    assert found[1] == found[2] < found[0]
