@@ -39,7 +39,7 @@ MaxTokens = Annotated[
     int | None, typer.Option("--max-num-batched-tokens", help="Tokens in a step of prefill; unsaid: the engine's default.")
 ]
 Utilization = Annotated[float | None, typer.Option("--utilization", help="Share of memory the engine may use; unsaid: its default.")]
-EfficiencyName = Annotated[str, typer.Option("--efficiency", "--calibration", help="Calibration of times: ideal, default, or a file.")]
+EfficiencyName = Annotated[str, typer.Option("--efficiency", "--calibration", help="Times by: ideal, default, or a file.")]
 Network = Annotated[str | None, typer.Option("--network", help="Link between nodes, such as infiniband-ndr.")]
 MemorySize = Annotated[
     str | None, typer.Option("--memory", help="Usable memory of one device, such as 512GB, for parts without a fixed size.")

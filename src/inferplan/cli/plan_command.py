@@ -60,7 +60,7 @@ def plan(
     kv_dtype: Annotated[str | None, typer.Option("--kv-dtype", help="Cache formats, with commas.")] = None,
     engine: Annotated[str | None, typer.Option("--engine", help="Serving engine; unsaid: vllm.")] = None,
     engine_version: Annotated[str | None, typer.Option("--engine-version", help="Release of the engine.")] = None,
-    efficiency: Annotated[str | None, typer.Option("--efficiency", "--calibration", help="Calibration of times: ideal, default, or a file.")] = None,
+    efficiency: Annotated[str | None, typer.Option("--efficiency", "--calibration", help="Times by: ideal, default, or a file.")] = None,
     network: Annotated[str | None, typer.Option("--network", help="Link between nodes, such as infiniband-ndr.")] = None,
     tp: Annotated[str | None, typer.Option("--tp", help="Tensor parallel, with commas; unsaid: powers of two.")] = None,
     pp: Annotated[str | None, typer.Option("--pp", help="Pipeline stages, with commas; unsaid: 1.")] = None,

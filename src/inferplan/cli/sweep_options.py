@@ -46,7 +46,7 @@ class Grid:
     isl: _axis("--isl", "Input tokens per request.") = None  # type: ignore[valid-type]
     osl: _axis("--osl", "Output tokens per request.") = None  # type: ignore[valid-type]
     cached: Annotated[int | None, typer.Option("--cached", help="Input tokens that a prefix cache already holds.")] = None
-    efficiency: Annotated[str | None, typer.Option("--efficiency", "--calibration", help="Calibration of times: ideal, default, or a file.")] = None
+    efficiency: Annotated[str | None, typer.Option("--efficiency", "--calibration", help="Times by: ideal, default, or a file.")] = None
     network: Annotated[str | None, typer.Option("--network", help="Link between nodes, such as infiniband-ndr.")] = None
     utilization: Annotated[float | None, typer.Option("--utilization", help="Share of memory the engine may use.")] = None
     max_model_len: Annotated[int | None, typer.Option("--max-model-len", help="Longest request; unsaid: input plus output.")] = None

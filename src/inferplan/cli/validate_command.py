@@ -25,7 +25,7 @@ def validate(
     cases: Cases,
     told: Told,
     by: Annotated[str | None, typer.Option("--by", help="Columns to group by, with commas; unsaid: quantity, and statistic.")] = None,
-    efficiency: Annotated[str, typer.Option("--efficiency", "--calibration", help="Calibration of times: ideal, default, or a file.")] = "default",
+    efficiency: Annotated[str, typer.Option("--efficiency", "--calibration", help="Times by: ideal, default, or a file.")] = "default",
     csv: Annotated[str | None, typer.Option("--csv", help="Write one row per case and quantity to FILE.")] = None,
     plot: Annotated[str | None, typer.Option("--plot", help="Draw predicted against known values into FILE, a PNG, SVG or PDF.")] = None,
     html: Html = None,
