@@ -90,14 +90,14 @@ def _draft(name: str | None, tokens: int, checkpoint: str | None) -> Draft | Non
     from inferplan.launch.plan import Draft
     from inferplan.launch.weights import hub_ids
     from inferplan.readers.opening import open_model
-    from inferplan.speculation.drafts import HEADS
+    from inferplan.speculation.drafts import head_named
 
     if name is None:
         if checkpoint is not None:
             raise SpecError("says nothing without --draft", field="--draft-checkpoint", value=checkpoint)
         return None
-    if name.lower() in HEADS:
-        return Draft(cast(Any, name.lower()), tokens, checkpoint or "")
+    if (kind := head_named(name)) is not None:
+        return Draft(cast(Any, kind), tokens, checkpoint or "")
     if checkpoint is None and "/" not in name and not name.lower().endswith(".gguf"):
         checkpoint = next(iter(hub_ids(open_model(name).model)), None)
     return Draft("model", tokens, checkpoint or name)
