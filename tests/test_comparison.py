@@ -15,8 +15,8 @@ def test_the_cheapest_is_named_with_the_prompts_in_it(tmp_path: Path, capsys: py
     assert main(LONG_PROMPTS) == 0
     said = " ".join(capsys.readouterr().out.split())
     told = said.partition("cheapest first: ")[2].partition(". ")[0].split(", ")
-    grid = ["sweep", "--model", "70b", "--gpu", "h100,mi300x,b200", "--tp", "2", "--dtype", "fp8", "--batch", "32", "--isl", "8192", "--osl", "256", "--out"]
-    assert main([*grid, str(tmp_path / "grid.csv")]) == 0
+    grid = f"sweep --model 70b --gpu h100,mi300x,b200 --tp 2 --dtype fp8 --batch 32 --isl 8192 --osl 256 --out {tmp_path}/grid.csv"
+    assert main(grid.split()) == 0
     capsys.readouterr()
     with (tmp_path / "grid.csv").open() as file:
         rows = [row for row in csv.DictReader(line for line in file if not line.startswith("#")) if row["fits"] == "True"]
