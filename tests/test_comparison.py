@@ -7,7 +7,7 @@ import pytest
 
 from inferplan.cli.app import main
 
-LONG_PROMPTS = ["compare", "-m", "70b", "-g", "h100,mi300x,b200", "--gpus", "2", "-d", "fp8", "-b", "32", "--isl", "8192"]
+LONG_PROMPTS = ["compare", "-m", "llama-3.1-70b", "-g", "h100,mi300x,b200", "--gpus", "2", "-d", "fp8", "-b", "32", "--isl", "8192"]
 
 
 def test_the_cheapest_is_named_with_the_prompts_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -15,7 +15,7 @@ def test_the_cheapest_is_named_with_the_prompts_in_it(tmp_path: Path, capsys: py
     assert main(LONG_PROMPTS) == 0
     said = " ".join(capsys.readouterr().out.split())
     told = said.partition("cheapest first: ")[2].partition(". ")[0].split(", ")
-    grid = f"sweep --model 70b --gpu h100,mi300x,b200 --tp 2 --dtype fp8 --batch 32 --isl 8192 --osl 256 --out {tmp_path}/grid.csv"
+    grid = f"sweep --model llama-3.1-70b --gpu h100,mi300x,b200 --tp 2 --dtype fp8 --batch 32 --isl 8192 --osl 256 -o {tmp_path}/grid.csv"
     assert main(grid.split()) == 0
     capsys.readouterr()
     with (tmp_path / "grid.csv").open() as file:
@@ -33,5 +33,5 @@ def test_what_does_not_fit_has_no_rate_and_no_price(capsys: pytest.CaptureFixtur
 
 
 def test_one_that_fits_needs_no_order(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", "-m", "70b", "-g", "h100,b200", "-d", "fp8", "-b", "32", "--isl", "8192"]) == 0
+    assert main(["compare", "-m", "llama-3.1-70b", "-g", "h100,b200", "-d", "fp8", "-b", "32", "--isl", "8192"]) == 0
     assert "cheapest first" not in capsys.readouterr().out

@@ -8,7 +8,7 @@ import textwrap
 EXAMPLES = {
     "estimate": (
         "inferplan estimate --model 8b --gpu h100 --dtype fp8",
-        "inferplan estimate -m 70b -g h100 --gpus 4 -d fp8 -b 32 --isl 8192",
+        "inferplan estimate -m llama-3.1-70b -g h100 --gpus 4 -d fp8 -b 32 --isl 8192",
     ),
     "plan": (
         "inferplan plan -m 8b -g h100,l40s --rate 20 --slo ttft.p95=500ms",
@@ -22,15 +22,15 @@ EXAMPLES = {
     "batching": ("inferplan batching -m 8b -g h100 --rate 1,4,8",),
     "launch": (
         "inferplan launch -m 8b -g h100 -d fp8",
-        "inferplan launch -m 70b -g h100 --gpus 4 -d fp8 --as kubernetes",
+        "inferplan launch -m llama-3.1-70b -g h100 --gpus 4 -d fp8 --as kubernetes",
     ),
     "quantize": (
         "inferplan quantize -m 8b -g a100,h100",
         "inferplan quantize -m 8b -g h100 --formats bf16,fp8 --kv bf16,fp8",
     ),
     "speculate": (
-        "inferplan speculate -m 70b -g h100 --gpus 4 -d fp8 --draft eagle3",
-        "inferplan speculate -m 70b -g h100 --gpus 4 --draft 8b --accept 0.8",
+        "inferplan speculate -m llama-3.1-70b -g h100 --gpus 4 -d fp8 --draft eagle3",
+        "inferplan speculate -m llama-3.1-70b -g h100 --gpus 4 --draft 8b --accept 0.8",
     ),
     "sweep": ("inferplan sweep --model 8b --gpu h100,l40s --batch 1..64x2 --out grid.csv",),
     "merge": ("inferplan merge grid.csv.parts --out grid.csv",),
@@ -39,7 +39,7 @@ EXAMPLES = {
         "inferplan pareto grid.csv --cost",
     ),
     "compare": (
-        "inferplan compare -m 70b -g h100,h200,mi300x --gpus 2 -d fp8",
+        "inferplan compare -m llama-3.1-70b -g h100,h200,mi300x --gpus 2 -d fp8",
         "inferplan compare -m 8b -g l40s -d bf16,fp8,awq --batch 16",
     ),
     "plot": ("inferplan plot roofline -m 8b -g h100 -o roofline.png",),

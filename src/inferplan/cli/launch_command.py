@@ -27,10 +27,12 @@ def launch(
     draft: Annotated[str | None, typer.Option("--draft", help="Who drafts: a model, or eagle, eagle3, medusa, mtp, ngram.")] = None,
     draft_tokens: Annotated[int, typer.Option("--draft-tokens", help="Drafts per round.")] = 4,
     draft_checkpoint: Annotated[str | None, typer.Option("--draft-checkpoint", help="Weights of the draft: a Hub id or a path.")] = None,
-    gpus_per_node: Annotated[int | None, typer.Option("--gpus-per-node", help="Unsaid: as many as the part's link joins.")] = None,
-    port: Annotated[int | None, typer.Option("--port", help="Of the server; unsaid: the engine's own.")] = None,
+    gpus_per_node: Annotated[
+        int | None, typer.Option("--gpus-per-node", help="Devices of a node; unsaid: as many as the part's link joins.")
+    ] = None,
+    port: Annotated[int | None, typer.Option("--port", help="Port of the server; unsaid: the engine's own.")] = None,
     replicas: Annotated[int, typer.Option("--replicas", help="Copies behind one Service.")] = 1,
-    name: Annotated[str | None, typer.Option("--name", help="Of the objects in a manifest; unsaid: the model's.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the objects in a manifest; unsaid: the model's.")] = None,
     image: Annotated[str | None, typer.Option("--image", help="Container image; unsaid: the release's own.")] = None,
     secret: Annotated[str, typer.Option("--secret", help="Secret whose key 'token' is the Hub token.")] = "hub-token",
     claim: Annotated[str | None, typer.Option("--claim", help="PersistentVolumeClaim for weights and downloads.")] = None,
