@@ -95,7 +95,7 @@ def plan(
     replica_rate: Annotated[
         float | None, typer.Option("--replica-rate", help="Requests/s that a measured replica takes: nothing is estimated.")
     ] = None,
-    replica_tokens: Annotated[float | None, typer.Option("--replica-tokens", help="What it takes in tokens/s, in and out, instead.")] = None,
+    replica_tokens: Annotated[float | None, typer.Option("--replica-tokens", help="The same in tokens/s, both in and out.")] = None,
     replica_devices: Annotated[int | None, typer.Option("--replica-gpus", help="Devices of the measured replica; unsaid: 1.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON, in base units.")] = False,
     csv: Annotated[str | None, typer.Option("--csv", help="Write a row per choice to FILE, with a comment of what was asked.")] = None,
