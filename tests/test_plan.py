@@ -392,3 +392,12 @@ def test_pools_win_where_prompts_hold_up_decodes():
     assert apart.fleet.gpus < 0.8 * together.fleet.gpus
     assert sum(apart.pools) == apart.fleet.at_peak
     assert apart.fleet.replicas == apart.fleet.at_peak + 2  # a spare in each pool
+
+
+def test_spares_of_a_whole_node_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """L40S are rented by the eight, so that one node more is eight replicas more; of parts rented one by one it is one."""
+    words = ["plan", "-m", "8b", "--rate", "20", "--slo", "ttft.p95=500ms", "-d", "fp8", "--tp", "1", "--finalists", "0", "-g"]
+    assert main([*words, "l40s"]) == 0
+    assert "and 8 for failures, as many as a node holds)" in " ".join(capsys.readouterr().out.split())
+    assert main([*words, "h100"]) == 0
+    assert "and 1 for failures)" in " ".join(capsys.readouterr().out.split())

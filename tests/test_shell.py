@@ -13,6 +13,7 @@ import pytest
 
 from inferplan.cli.app import COMMANDS, main
 from inferplan.cli.completion import MOST, SHELLS, answers, names_of, script
+from inferplan.cli.examples import EXAMPLES, FIRST
 from inferplan.errors import InferplanError
 from inferplan.report.grid import Grid, wide, wrapped
 from inferplan.specs.catalog import names
@@ -135,6 +136,48 @@ def test_exit_codes_stand_in_the_help(name: str, capsys: pytest.CaptureFixture[s
     assert "Exit codes: 0 done; 1 does not fit, or no plan; 2 wrong input, in one line on stderr; 130 interrupted." in said
 
 
+def test_every_command_has_examples() -> None:
+    assert list(EXAMPLES) == list(COMMANDS)
+    lines = [line for each in (*EXAMPLES.values(), FIRST) for line in each]
+    assert all(line.startswith("inferplan ") for line in lines)
+
+
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_examples_stand_in_the_help(name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([*name.split(), "--help"]) == 0
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 80
+    told = " ".join(said.replace("\\\n", " ").split())
+    assert all(line in told for line in (EXAMPLES[name] if name else FIRST))
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the files that examples of the help read."""
+    for source, name in (("plan.yaml", "goals.yaml"), ("serving.csv", "runs.csv"), ("my-card.yaml", "my-card.yaml")):
+        (tmp_path / name).write_text((ROOT / "examples" / source).read_text())
+    (tmp_path / "config.json").write_text((ROOT / "examples" / "tiny-llama" / "config.json").read_text())
+    (tmp_path / "mine.yaml").write_text("name: mine\ntitle: mine\nbase: default\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+LONG = ("plan", "calibrate")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in LONG else []) for n in ["", *COMMANDS]])
+def test_examples_of_the_help_run(name: str, desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if name in ("merge", "pareto"):
+        for shard in (["--shard", "1/2"], ["--shard", "2/2"]) if name == "merge" else ([],):
+            assert main([*EXAMPLES["sweep"][0].split()[1:], *shard]) == 0
+    for line in EXAMPLES[name] if name else FIRST:
+        assert main(line.split()[1:]) == 0, line
+        out, err = capsys.readouterr()
+        assert out or err, line
+        assert "inferplan:" not in err
+
+
 WRONG = {
     "estimat": "no command called 'estimat'; near it: estimate, simulate",
     "estimate": "Missing option '--model' / '-m', such as --model 7b --gpu h100",
@@ -158,6 +201,7 @@ WRONG = {
     "simulate -m 7b -g h100 --routing nope": "--routing: nope: is no rule",
     "simulate -m 7b -g h100 --requests 0": "--requests: 0: must be from 1",
     "load-curve -m 7b -g h100 --points 1": "--points: 1: must be from 3 to 200",
+    "speculate -m 7b -g h100": "Missing option '--draft', such as --draft eagle3, or a smaller model",
     "speculate -m 7b -g h100 --draft eagle3 --accept 2": "--accept: 2.0: must lie between 0 and 1",
     "sweep --model 7b --gpu h100 --tp x": "--tp: x: must be whole numbers",
     "list": "Choose from: hardware, models, formats, engines",

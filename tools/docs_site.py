@@ -146,12 +146,15 @@ def command_of(name: str) -> Any:
 
 
 def _command(name: str) -> str:
+    from inferplan.cli.examples import EXAMPLES
+
     command, context = command_of(name)
     said = inspect.cleandoc(command.help or "").replace("\b", "")
     usage = " ".join(["inferplan", name, *command.collect_usage_pieces(context)])
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     options = [p for p in command.params if p.param_type_name == "option" and not p.hidden]
-    parts = [f"\n## {name}\n\n{said}\n\n```text\n{usage}\n```\n"]
+    shown = "\n".join(f"$ {line}" for line in EXAMPLES[name])
+    parts = [f"\n## {name}\n\n{said}\n\n```text\n{usage}\n```\n\n```console\n{shown}\n```\n"]
     if arguments:
         parts.append("\n" + table(["argument", "meaning"], [[f"`{p.metavar or p.name}`", _cell(p.help or "")] for p in arguments]))
     return "".join([*parts, "\n" + table(["option", "meaning"], [_option(p, context) for p in options])])

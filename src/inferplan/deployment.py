@@ -519,6 +519,20 @@ def usd_per_million_tokens(e: Estimate, tokens_per_s: Numeric) -> Numeric | None
     return None if found is None or found.usd_per_h is None else e.gpus * found.usd_per_h / 3600 / tokens_per_s * 1e6
 
 
+def sustained_usd_per_million_tokens(e: Estimate) -> float | None:
+    """The same with the prefills of the batch in it, as `sustained_usd_per_million_tokens` of a sweep; None without a price or output.
+
+    >>> from inferplan import estimate
+    >>> found = estimate("8b", "h100", "fp8", batch=8)
+    >>> sustained_usd_per_million_tokens(found) > usd_per_million_tokens(found, found.output_tokens_per_s)
+    True
+    """
+    if not e.model.generates:
+        return None
+    found = usd_per_million_tokens(e, e.load.batch * e.load.output_tokens / e.e2e_s)
+    return None if found is None else float(found)
+
+
 def joules_per_million_tokens(e: Estimate, tokens_per_s: Numeric) -> Numeric | None:
     """Energy of a million output tokens at the parts' full rated power: an upper bound."""
     return None if e.hardware.power is None else e.gpus * e.hardware.power.value / tokens_per_s * 1e6

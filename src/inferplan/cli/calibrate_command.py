@@ -20,7 +20,7 @@ def calibrate(
     cases: Cases,
     told: Told,
     output: Annotated[str, typer.Option("--output", "-o", help="The calibration to write, a YAML file.")],
-    name: Annotated[str | None, typer.Option("--name", help="Its name; unsaid, that of the file.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the calibration; unsaid: that of the file.")] = None,
     most: Annotated[int, typer.Option("--rows", help="Fit to so many rows, evenly spread over the file.", min=1)] = 300,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was fitted as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on the screen.")] = False,

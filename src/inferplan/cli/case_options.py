@@ -21,7 +21,7 @@ class Told:
     model: Annotated[str | None, typer.Option("--model", "-m", help="The model of all rows: goes before what the file says.")] = None
     gpu: Annotated[str | None, typer.Option("--gpu", "-g", help="The accelerator of all rows.")] = None
     engine: Annotated[str | None, typer.Option("--engine", help="The serving engine of all rows.")] = None
-    engine_version: Annotated[str | None, typer.Option("--engine-version", help="Its release.")] = None
+    engine_version: Annotated[str | None, typer.Option("--engine-version", help="Release of the engine of all rows.")] = None
     dtype: Annotated[str | None, typer.Option("--dtype", "-d", help="The precision of the weights of all rows.")] = None
     kv_dtype: Annotated[str | None, typer.Option("--kv-dtype", help="The format of the KV cache of all rows.")] = None
     gpus: Annotated[int | None, typer.Option("--gpus", help="Devices.", min=1)] = None

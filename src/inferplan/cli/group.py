@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from inferplan.cli.app import COMMANDS, INTERRUPTED
+from inferplan.cli.examples import EXAMPLES, FIRST, paragraph
 from inferplan.errors import InferplanError, OutputClosed, SpecError, shown
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -62,17 +63,18 @@ class LazyGroup(TyperGroup):
 
 
 def loaded(name: str) -> Any:
-    """A command in full, with the help text of all: plain, with the exit codes below."""
+    """A command in full, with the help text of all: plain, with examples and the exit codes below."""
     module = importlib.import_module(f"inferplan.cli.{name.replace('-', '_')}_command")
     command: Any = typer.main.get_command(module.app)
-    command.name, command.epilog, command.rich_markup_mode = name, EXIT_CODES, None
+    command.name, command.epilog, command.rich_markup_mode = name, f"{paragraph(EXAMPLES[name])}\n\n{EXIT_CODES}", None
     command.context_settings = {**command.context_settings, **HELP_OPTIONS}
     return command
 
 
 app = typer.Typer(
-    cls=LazyGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, epilog=EXIT_CODES,
-    context_settings=HELP_OPTIONS, help="Roofline performance calculator and capacity planner for LLM inference.",
+    cls=LazyGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+    epilog=f"{paragraph(FIRST)}\n\n{EXIT_CODES}", context_settings=HELP_OPTIONS,
+    help="Roofline performance calculator and capacity planner for LLM inference.",
 )  # fmt: skip
 
 
@@ -197,6 +199,8 @@ def _usage(error: typer.TyperException, args: list[str]) -> str:
             text = f"{max(options, key=len, default='a value')}: {shown_value}{rule}{f' {bound}' if bound else ''}"
     if "Missing option '--model'" in text or "Missing option '--gpu'" in text:
         text += f", {EXAMPLE}"
+    if "Missing option '--draft'" in text:
+        text += ", such as --draft eagle3, or a smaller model"
     return f"{text}; see 'inferplan {name} --help'" if name in COMMANDS else f"{text}; see 'inferplan --help'"
 
 

@@ -27,10 +27,12 @@ def launch(
     draft: Annotated[str | None, typer.Option("--draft", help="Who drafts: a model, or eagle, eagle3, medusa, mtp, ngram.")] = None,
     draft_tokens: Annotated[int, typer.Option("--draft-tokens", help="Drafts per round.")] = 4,
     draft_checkpoint: Annotated[str | None, typer.Option("--draft-checkpoint", help="Weights of the draft: a Hub id or a path.")] = None,
-    gpus_per_node: Annotated[int | None, typer.Option("--gpus-per-node", help="Unsaid: as many as the part's link joins.")] = None,
-    port: Annotated[int | None, typer.Option("--port", help="Of the server; unsaid: the engine's own.")] = None,
+    gpus_per_node: Annotated[
+        int | None, typer.Option("--gpus-per-node", help="Devices of a node; unsaid: as many as the part's link joins.")
+    ] = None,
+    port: Annotated[int | None, typer.Option("--port", help="Port of the server; unsaid: the engine's own.")] = None,
     replicas: Annotated[int, typer.Option("--replicas", help="Copies behind one Service.")] = 1,
-    name: Annotated[str | None, typer.Option("--name", help="Of the objects in a manifest; unsaid: the model's.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the objects in a manifest; unsaid: the model's.")] = None,
     image: Annotated[str | None, typer.Option("--image", help="Container image; unsaid: the release's own.")] = None,
     secret: Annotated[str, typer.Option("--secret", help="Secret whose key 'token' is the Hub token.")] = "hub-token",
     claim: Annotated[str | None, typer.Option("--claim", help="PersistentVolumeClaim for weights and downloads.")] = None,
@@ -90,14 +92,14 @@ def _draft(name: str | None, tokens: int, checkpoint: str | None) -> Draft | Non
     from inferplan.launch.plan import Draft
     from inferplan.launch.weights import hub_ids
     from inferplan.readers.opening import open_model
-    from inferplan.speculation.drafts import HEADS
+    from inferplan.speculation.drafts import head_named
 
     if name is None:
         if checkpoint is not None:
             raise SpecError("says nothing without --draft", field="--draft-checkpoint", value=checkpoint)
         return None
-    if name.lower() in HEADS:
-        return Draft(cast(Any, name.lower()), tokens, checkpoint or "")
+    if (kind := head_named(name)) is not None:
+        return Draft(cast(Any, kind), tokens, checkpoint or "")
     if checkpoint is None and "/" not in name and not name.lower().endswith(".gguf"):
         checkpoint = next(iter(hub_ids(open_model(name).model)), None)
     return Draft("model", tokens, checkpoint or name)

@@ -38,7 +38,7 @@ def plan(
     active: Annotated[float | None, typer.Option("--active", help="Share of users that is active; unsaid: 0.2.")] = None,
     per_minute: Annotated[float | None, typer.Option("--per-minute", help="Requests a minute of an active user; unsaid: 0.4.")] = None,
     trace: Annotated[str | None, typer.Option("--trace", help="Requests from a file: mean, peak and lengths.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", help="Only so many requests of the trace.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", help="Take only the first so many requests of the trace.")] = None,
     window: Annotated[float | None, typer.Option("--window", help="Seconds over which the peak of a trace is counted; unsaid: 60.")] = None,
     growth: Annotated[float | None, typer.Option("--growth", help="Growth a month, such as 0.05.")] = None,
     months: Annotated[float | None, typer.Option("--months", help="Months until the day that is planned for.")] = None,
@@ -91,11 +91,11 @@ def plan(
     finalists: Annotated[int | None, typer.Option("--finalists", help="Candidates that are simulated; 0: none. Unsaid: 3.")] = None,
     seeds: Annotated[int | None, typer.Option("--seeds", help="Runs of each simulation at first; unsaid: 5.")] = None,
     requests: Annotated[int | None, typer.Option("--requests", help="Requests that count in each run; unsaid: 1500.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Of the first run.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the first run; the others follow it.")] = None,
     replica_rate: Annotated[
         float | None, typer.Option("--replica-rate", help="Requests/s that a measured replica takes: nothing is estimated.")
     ] = None,
-    replica_tokens: Annotated[float | None, typer.Option("--replica-tokens", help="The same in tokens/s, in and out.")] = None,
+    replica_tokens: Annotated[float | None, typer.Option("--replica-tokens", help="The same in tokens/s, both in and out.")] = None,
     replica_devices: Annotated[int | None, typer.Option("--replica-gpus", help="Devices of the measured replica; unsaid: 1.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON, in base units.")] = False,
     csv: Annotated[str | None, typer.Option("--csv", help="Write a row per choice to FILE, with a comment of what was asked.")] = None,

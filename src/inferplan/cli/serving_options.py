@@ -27,7 +27,7 @@ Trace = Annotated[
     str | None,
     typer.Option("--trace", help="Requests from a CSV, JSONL or Parquet file: Azure, BurstGPT, Mooncake, vidur or plain columns."),
 ]
-Limit = Annotated[int | None, typer.Option("--limit", help="Only so many requests of the trace.")]
+Limit = Annotated[int | None, typer.Option("--limit", help="Take only the first so many requests of the trace.")]
 UNSAID = "poisson:1"
 DRAWN, PER_CLIENT = 1000, 10  # requests drawn where no number is asked for: in all, and for each client of a closed loop
 PREFIX_BLOCK = 16  # tokens of a block that a shared prefix is hashed in where the engine's is not stated
@@ -63,12 +63,12 @@ Replicas = Annotated[
 ]
 Routing = Annotated[str, typer.Option("--routing", help="round-robin, least-requests or prefix-aware.")]
 PrefillReplicas = Annotated[int, typer.Option("--prefill-replicas", help="Copies that only prefill, and hand caches over.")]
-TransferBandwidth = Annotated[str | None, typer.Option("--transfer-bandwidth", help="At which caches are handed over, such as 50GB/s.")]
-TransferLatency = Annotated[str, typer.Option("--transfer-latency", help="That each hand-over takes beside, such as 5ms.")]
+TransferBandwidth = Annotated[str | None, typer.Option("--transfer-bandwidth", help="Rate at which caches are handed over: 50GB/s.")]
+TransferLatency = Annotated[str, typer.Option("--transfer-latency", help="Time that each hand-over takes beside, such as 5ms.")]
 DraftTokens = Annotated[int, typer.Option("--draft-tokens", help="Guesses per step of speculative decoding.")]
 Accept = Annotated[float, typer.Option("--accept", help="Probability that a guess is accepted.")]
 DraftTime = Annotated[str, typer.Option("--draft-time", help="Time of drafting in each step, such as 2ms.")]
-Seed = Annotated[int, typer.Option("--seed", help="Of all that is drawn.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of all that is drawn.")]
 SloText = Annotated[str | None, typer.Option("--slo", help="Limits, such as ttft=500ms,tpot=50ms,share=0.99.")]
 
 

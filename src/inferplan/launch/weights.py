@@ -117,9 +117,24 @@ def _base(model: Model, asked: str, hub_id: str | None) -> tuple[str, str]:
     known = hub_ids(model)
     if not known:
         raise Unsupported(f"{model.title} has no Hub id in the catalog: name the one to load (--hub-id OWNER/NAME)")
+    if (own := _of_that_name(known, asked)) is not None:
+        return own, f"the Hub id that the catalog lists under '{asked}'"
     others = len(known) - 1
     more = f" of {others + 1} with these shapes (--hub-id names another)" if others else ""
     return known[0], f"the first Hub id that the catalog lists{more}"
+
+
+def _of_that_name(known: list[str], asked: str) -> str | None:
+    """The Hub id that an alias of its own means, where the first of those with the same shapes is another model.
+
+    >>> _of_that_name(["meta-llama/Llama-3.1-70B-Instruct", "meta-llama/Llama-3.3-70B-Instruct"], "llama-3.3-70b")
+    'meta-llama/Llama-3.3-70B-Instruct'
+    >>> _of_that_name(["meta-llama/Llama-3.1-70B-Instruct", "meta-llama/Llama-3.1-70B"], "llama-3.1-70b") is None
+    True
+    """
+    name = asked.lower().replace(":", "-")
+    own = [each for each in known if f"{_stem(each)}-".startswith(f"{name}-")]
+    return own[0] if name and own and known[0] not in own else None
 
 
 def _stored(model: Model, name: str) -> str:

@@ -33,13 +33,15 @@ def wide(text: str) -> int:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """A text as lines of at most a width, broken between words; a single word may be longer.
+    """A text as lines of at most a width, broken between words; a single word may be longer. Blanks before it begin every line.
 
-    >>> wrapped("one two three", 8), wrapped("", 8)
-    (['one two', 'three'], [''])
+    >>> wrapped("one two three", 8), wrapped("", 8), wrapped("  one two", 6)
+    (['one two', 'three'], [''], ['  one', '  two'])
     """
+    indent = text[: len(text) - len(text.lstrip(" "))] if text.strip() else ""
+    width = max(width - len(indent), 1)
     lines, room = [""], width
-    for word in text.split(" "):
+    for word in text[len(indent) :].split(" "):
         size = wide(word)
         if lines[-1] and size + 1 > room:
             lines[-1] = lines[-1].rstrip()
@@ -50,7 +52,7 @@ def wrapped(text: str, width: int) -> list[str]:
         start = room == width
         lines[-1] += word if start else f" {word}"
         room -= size if start else size + 1
-    return [line.rstrip() for line in lines]
+    return [f"{indent}{line.rstrip()}".rstrip() for line in lines]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ from inferplan.units import show, significant
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from inferplan.planner.fleet import Fleet
+
 SCHEMA = "inferplan/plan/1"
 SHOWN, OF_A_PART = 8, 2
 INPUTS = {
@@ -41,7 +43,7 @@ def sentence(p: Plan) -> str:
     c, f = p.best, p.best.fleet
     spare = f.replicas - f.at_peak
     many = f"{f.replicas:,} replica{'s' if f.replicas > 1 else ''}"
-    kept = f" ({f.at_peak:,} for the peak and {spare:,} for failures)" if spare else ""
+    kept = f" ({f.at_peak:,} for the peak and {spare:,} for failures{_nodes(f, spare)})" if spare else ""
     if c.replica is None:
         what = f"Run {many}{kept}, {f.gpus:,} device{'s' if f.gpus > 1 else ''} in all"
     else:
@@ -55,6 +57,14 @@ def sentence(p: Plan) -> str:
     billed = f" (billed as {f.billed_gpus:,})" if f.billed_gpus != f.gpus else ""
     blended = usd(c.bill.usd_per_million_blended_tokens)
     return f"{what}{billed}, {f.offer.name}: {usd(c.bill.usd_per_month)} a month, {blended} per million tokens at the mean load."
+
+
+def _nodes(f: Fleet, spare: int) -> str:
+    """Why spares are more than the rule says: what fails at once is a node with several replicas on it."""
+    nodes = f.kept_units - f.units
+    if not 0 < nodes < spare:
+        return ""
+    return ", as many as a node holds" if nodes == 1 else f", as many as {nodes:,} nodes hold"
 
 
 def _beside(c: Choice) -> str:
@@ -266,7 +276,7 @@ def _assumptions(p: Plan) -> list[str]:
         m = p.goal.money
         power = "rated power all the time, an upper bound" if m.idle_share == 1 else f"idle power {100 * m.idle_share:g} % of the rated one"
         lines.append(f"Energy: {power}, PUE {m.pue:g}.")
-    return lines
+    return [*lines, "See also: inferplan launch ... (what starts a replica, or its manifest); --csv, --xlsx, --html FILE; docs/plan.md."]
 
 
 def plan_record(p: Plan) -> dict[str, Any]:

@@ -42,6 +42,7 @@ POINTS = 121
 def plot_plan(p: Plan, *, ax: Axes | None = None) -> Axes:
     """Above, what each choice costs a month against the binding time at the peak; below, the chosen fleet's use over months or a day.
 
+    A traffic that neither grows nor has a profile has no lower panel.
     Without prices the devices stand in for the cost, without limits the devices of a replica for the time. Returns the upper panel.
     Raises Unsupported for a plan from a measured replica, which knows no time and no use.
     """
@@ -50,16 +51,17 @@ def plot_plan(p: Plan, *, ax: Axes | None = None) -> Axes:
     own = ax is None
     with canvas(ax) as ax:
         figure: Any = ax.figure
-        if own:
+        varies = bool(use(p)[2])
+        if own and varies:
             width, height = figure.get_size_inches()
             figure.set_size_inches(width, HEIGHT * height)
-        grid = divided(ax, 2, 1, height_ratios=(1.35, 1))
-        lower: Axes = figure.add_subplot(grid[1])
         d = p.demand
         name = p.best.replica.candidate.kind.model.title
         load = f"{significant(d.mean_per_s)} requests/s in the mean, {significant(d.peak_per_s)} at the peak"
         title(ax, name, load, *([p.targets.text] if p.targets.limits else []))
-        _draw_use(lower, p)
+        if varies:
+            grid = divided(ax, 2, 1, height_ratios=(1.35, 1))
+            _draw_use(figure.add_subplot(grid[1]), p)
         _draw_choices(ax, p)
         return ax
 
@@ -165,4 +167,5 @@ def _say_next(ax: Axes, p: Plan, words: str, top: float) -> None:
         if month is not None and 0 < month < p.demand.months:
             ax.axvline(month, color=DARK, lw=0.4, gid="step")
             style: Any = {"rotation": 90, "ha": "right", "va": "bottom", "fontsize": SMALL, "color": DARK, "bbox": GROUND}
-            ax.annotate(f"{replicas:,} suffice to here", (month, 0.02 * top), (-1, 0), textcoords="offset points", **style)
+            said = f"{replicas:,} suffice{'s' if replicas == 1 else ''} to here"
+            ax.annotate(said, (month, 0.02 * top), (-1, 0), textcoords="offset points", **style)

@@ -402,4 +402,6 @@ def _read(path: Path) -> pd.DataFrame:
         raise SpecError(f"cannot be read: {str(e).splitlines()[0][:100] if str(e) else type(e).__name__}", file=path) from None
     if found.columns.has_duplicates or not len(found.columns):
         raise SpecError("must have a header with different names", file=path)
-    return found.fillna({"reason": ""}) if path.suffix.lower() != ".parquet" and "reason" in found else found
+    if path.suffix.lower() != ".parquet" and "reason" in found:
+        found["reason"] = found["reason"].astype(object).fillna("")  # a column without a word is one of numbers
+    return found

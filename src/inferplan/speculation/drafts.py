@@ -104,6 +104,16 @@ def draft_model(target: Model, model: Model, precision: Precision) -> Draft:
     return Draft("model", model.title, model, precision)
 
 
+def head_named(text: str) -> str | None:
+    """One of HEADS, however it is spelt; None where the text means a model.
+
+    >>> head_named("EAGLE-3"), head_named("n-gram"), head_named("llama-3.2-1b")
+    ('eagle3', 'ngram', None)
+    """
+    plain = text.lower().replace("-", "").replace("_", "").replace(" ", "")
+    return plain if plain in HEADS else None
+
+
 def draft_named(target: Model, precision: Precision, text: str, dtype: str | None = None) -> Draft:
     """The draft that a text means: one of HEADS, or a model by name or path, kept as it is stored (in 16 bit where that is 32).
 
@@ -111,8 +121,8 @@ def draft_named(target: Model, precision: Precision, text: str, dtype: str | Non
     >>> draft_named(open_model("llama-3.1-70b").model, Precision.named("fp8"), "8b").precision.weights.name
     'bf16'
     """
-    if text.lower() in HEADS:
-        return head_of(target, precision, text.lower(), dtype)
+    if (kind := head_named(text)) is not None:
+        return head_of(target, precision, kind, dtype)
     opened = open_model(text)
     return draft_model(target, opened.model, Precision.named(dtype or opened.served).with_kv(precision.kv.name))
 

@@ -206,6 +206,7 @@ def _heading(text: str, place: int, title: str, grid: Grid) -> str:
 def _cell(text: str, place: int, grid: Grid) -> str:
     value = sort_key(text)
     kinds = [*(["right"] if place in grid.right else []), *(["words"] if len(text) > WORDY else [])]
+    kinds += ["below"] if place == 0 and text.startswith(" ") else []
     kind = f' class="{" ".join(kinds)}"' if kinds else ""
     data = "" if value is None else f' data-v="{value:.9g}"'
     return f'<th scope="row"{kind}{data}>{escape(text)}</th>' if place == 0 else f"<td{kind}{data}>{escape(text)}</td>"
