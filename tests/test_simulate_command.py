@@ -11,6 +11,7 @@ from inferplan.calibrate.cases import Case
 from inferplan.calibrate.predict import Predictor
 from inferplan.cli.app import main
 from inferplan.report.serving import csv_columns, waiting_at
+from inferplan.serving.protocol import front_end_wait_s
 from inferplan.serving.requests import Requests
 from inferplan.serving.schedule import Schedule
 from inferplan.serving.simulate import simulate
@@ -69,7 +70,7 @@ def test_a_closed_loop_is_what_validate_predicts(capsys):
         row = {key: str(value) for key, value in {**cells, "concurrency": 8}.items()}
         assert predictor.predict(Case("a", name, 1.0, row, Path())).value == pytest.approx(told[name]["mean"], rel=1e-3), name
     each = 32 * 362e-6 + 512 * 5.6e-6
-    assert each < told["front_end_s"] < each * (8 * 4.5 + 72) / 80  # a prompt alone, and eight that wait for the front end alone
+    assert told["front_end_s"] == pytest.approx(float(front_end_wait_s(each, 8, 10)), rel=1e-9)
     assert told["mean_in_flight"] <= 8 * (1 + 1e-9)
     assert told["ttft_s"]["mean_low"] < told["ttft_s"]["mean"] < told["ttft_s"]["mean_high"]
 

@@ -24,7 +24,8 @@ from inferplan.errors import SpecError
 from inferplan.roofline.efficiency import Efficiency
 from inferplan.serving.continuous import continuous
 from inferplan.serving.front_end import front_end_s
-from inferplan.serving.protocol import simulate_case
+from inferplan.serving.protocol import front_end_wait_s, simulate_case
+from inferplan.serving.requests import Requests, closed_loop
 from inferplan.specs.parallel import Parallel
 
 ROOT = Path(__file__).parents[1]
@@ -126,11 +127,10 @@ def test_a_closed_loop_is_the_simulated_protocol() -> None:
 
 def test_prompts_that_start_together_wait_for_each_other() -> None:
     each = np.full(40, 0.02)
-    alike, queue = np.full(40, 0.1), 0.1 + 0.05 * np.arange(40)
-    assert front_end_s(alike, each, 4).tolist() == pytest.approx([0.02, 0.04, 0.06, 0.08] + [0.02] * 36)
-    assert front_end_s(alike, each, 4, apart_s=0.01).tolist() == pytest.approx([0.02, 0.03, 0.04, 0.05] + [0.02] * 36)
-    assert front_end_s(queue, each, 4).tolist() == pytest.approx([0.02] * 40)  # the engine is the slower queue: it hides the other
-    assert front_end_s(alike, each, 0).tolist() == [0.02] * 40
+    loop = front_end_s(closed_loop(4, 512, 64), each)
+    assert loop.tolist() == pytest.approx([0.02, 0.04, 0.06, 0.08] + [0.02] * 36)
+    assert loop.mean() == pytest.approx(float(front_end_wait_s(0.02, 4, 10)))
+    assert front_end_s(Requests.of([0.0, 0.01, 0.015, 0.5], 8, 8), each[:4]).tolist() == [0.02] * 4
 
 
 def test_what_a_run_yields_hangs_together() -> None:

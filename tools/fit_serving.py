@@ -30,8 +30,7 @@ from inferplan.engine.segment import Segment
 from inferplan.engine.step import Setting, Step, decode, prefill, step
 from inferplan.memory.capacity import capacity
 from inferplan.roofline.efficiency import Efficiency, Overhead
-from inferplan.serving.front_end import front_end_s
-from inferplan.serving.protocol import simulate_case
+from inferplan.serving.protocol import front_end_wait_s, simulate_case
 from inferplan.serving.schedule import Schedule
 from inferplan.specs.parallel import Parallel
 
@@ -197,11 +196,8 @@ def deployed(row: Any, efficiency: Efficiency) -> Estimate:
     )  # fmt: skip
 
 
-def simulated(d: pd.DataFrame, shipped: Efficiency | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Each run request by request, with no front end: seconds to first tokens, and mean seconds per output token.
-
-    First tokens: those of later prompts summed up, how many prompts there are, then the prompts of clients that start together.
-    """
+def simulated(d: pd.DataFrame, shipped: Efficiency | None = None) -> np.ndarray:
+    """Mean seconds to first token and per output token of each run, request by request, with no front end."""
     shipped = shipped or written_now()
     engines = {n: o.model_copy(update=dict.fromkeys(PROMPTS, 0.0)) for n, o in shipped.engines.items()}
     shipped, found = shipped.model_copy(update={"engines": engines}), []
@@ -212,11 +208,8 @@ def simulated(d: pd.DataFrame, shipped: Efficiency | None = None) -> tuple[np.nd
             e, concurrency=int(row.concurrency), input_tokens=int(row.input_tokens), output_tokens=int(row.output_tokens),
             schedule=Schedule.of(e.capacity).but(recv_interval=looks),
         )  # fmt: skip
-        found.append((case.served.ttft_s, case.tpot_mean_s))
-    plain = np.full((len(d), 2 + int(d.concurrency.max())), np.nan)
-    for row, clients, (first, _) in zip(plain, d.concurrency.astype(int), found, strict=True):
-        row[:2], row[2 : 2 + clients] = (first[clients:].sum(), first.size), first[:clients]
-    return plain, np.array([tpot for _, tpot in found])
+        found.append((case.ttft_mean_s, case.tpot_mean_s))
+    return np.array(found)
 
 
 PROMPTS = ("per_prompt_layer", "per_prompt", "per_input_token")
@@ -230,16 +223,8 @@ def first_tokens(x: np.ndarray, d: pd.DataFrame, plain: np.ndarray, engine: np.n
     layers = np.array([len(model_of(name).order) for name in d.model])
     v = np.exp(x)
     apart = np.array([0.0, *v[3:5]])[engine]
-    return means(plain, apart + v[:3][engine] * layers + v[5] * LENGTHS * d.input_tokens.to_numpy(), apart)
-
-
-def means(plain: np.ndarray, each: np.ndarray | float = 0.0, apart: np.ndarray | float = 0.0) -> np.ndarray:
-    """Mean seconds to first token of runs behind a front end that takes `each` of them for a prompt, `apart` of it side by side."""
-    later, prompts, opening = plain[:, 0], plain[:, 1], plain[:, 2:]
-    every = np.broadcast_to(np.reshape(each, (-1, 1)), opening.shape)
-    first = opening + front_end_s(opening, every, opening.shape[1], apart_s=np.reshape(apart, (-1, 1)))
-    clients = np.isfinite(opening).sum(axis=1)
-    return (np.nansum(first, axis=1) + later + (prompts - clients) * every[:, 0]) / prompts
+    each = apart + v[:3][engine] * layers + v[5] * LENGTHS * d.input_tokens.to_numpy()
+    return plain + np.asarray(front_end_wait_s(each, d.concurrency.to_numpy(), 10, apart))
 
 
 def fit_front(d: pd.DataFrame, plain: np.ndarray, engine: np.ndarray) -> np.ndarray:
@@ -281,7 +266,7 @@ def unseen_classes(d: pd.DataFrame, f: np.ndarray, engine: np.ndarray, plain: np
         x = fit(f[~out], engine[~out], rest.tpot_s.to_numpy(), balance(rest))
         blind = without_class(bare(), name, parts_of)
         tpot[out] = predict(x, np.array([features(row, blind) for row in d[out].itertuples()]), engine[out])
-        slow = simulated(d[out], without_class(written_now(), name, parts_of))[0]
+        slow = simulated(d[out], without_class(written_now(), name, parts_of))[:, 0]
         ttft[out] = first_tokens(fit_front(rest, plain[~out], engine[~out]), d[out], slow, engine[out])
     return tpot, ttft
 
@@ -294,14 +279,14 @@ def main() -> None:
     tpot |= {f"one {name} out": held_out(d, f, engine, column) for name, column in (("model", "model"), ("part", "gpu"))}
     path = ROOT / "calibration" / "serving.yaml"
     path.write_text(written(x, d, f, engine, FRONT_PRIORS))
-    plain, per_token = simulated(d)
+    plain, per_token = simulated(d).T
     front = fit_front(d, plain, engine)
     ttft = {"in sample": first_tokens(front, d, plain, engine)}
     ttft |= {f"one {name} out": front_held_out(d, plain, engine, column) for name, column in (("model", "model"), ("part", "gpu"))}
     path.write_text(written(x, d, f, engine, front))
     tpot["simulated request by request"] = per_token
     tpot["the priors alone"] = predict(priors()[0], f, engine)
-    ttft["without a front end"] = means(plain)
+    ttft["without a front end"] = plain
     outs = ("one model out", "one part out")
     seen = {"tpot": [tpot[name] for name in outs], "ttft": [ttft[name] for name in outs]}
     unseen = {name: [found] for name, found in zip(("tpot", "ttft"), unseen_classes(d, f, engine, plain), strict=True)}
@@ -310,8 +295,7 @@ def main() -> None:
     shares = derate(np.array([work(row) for row in d.itertuples()]), seconds)
     simple = {"the plain roofline": Efficiency.ideal(), "two constants": derated(shares, bare().kernels)}
     for name, efficiency in simple.items():
-        bare_first, tpot[name] = simulated(d, efficiency)
-        ttft[name] = means(bare_first)
+        ttft[name], tpot[name] = simulated(d, efficiency).T
     PAGE.write_text(page(d, tpot, ttft, shares, waiting, written_now()))
     write_picture(d, tpot["one model out"], ttft["one model out"])
     for label, found, known in (("TPOT", tpot, seconds), ("TTFT", ttft, first)):

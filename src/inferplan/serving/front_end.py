@@ -8,31 +8,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inferplan.deployment import Estimate
+from inferplan.serving.requests import Requests
 from inferplan.serving.served import Served
 
 if TYPE_CHECKING:
     from inferplan.serving.simulate import Prefilling
 
 
-def front_end_s(
-    steps_s: NDArray[np.float64], each_s: NDArray[np.float64], clients: int, front_ends: int = 1, apart_s: float = 0.0
-) -> NDArray[np.float64]:
-    """Seconds that a front end adds to times to first token `steps_s` of the engine's steps, `each_s` per prompt alone.
+def front_end_s(asked: Requests, each_s: NDArray[np.float64], front_ends: int = 1, apart_s: float = 0.0) -> NDArray[np.float64]:
+    """Seconds that prompts take in front of the engine's steps, `each_s` per prompt alone, `apart_s` of it side by side.
 
-    Prompts pass it one after the other, but for `apart_s` of it, which they spend side by side. The `clients` of a closed loop start
-    together: while the front end still reads the last prompts the engine works at the first, so that a prompt waits for the slower of the
-    two queues, and once for the other. Later prompts, and arrivals of an open loop (`clients` 0), come alone. Ranks that read prompts apart
-    have a front end each. The first axis may be of runs.
+    In a closed loop clients that start together wait for each other once, and later prompts come alone (as `front_end_wait_s` has it in
+    the mean); arrivals of an open loop come alone. Ranks that read prompts apart have a front end each.
 
-    >>> front_end_s(np.full(3, 1.0), np.full(3, 0.5), 0).tolist(), front_end_s(np.full(3, 1.0), np.full(3, 0.5), 3).tolist()
-    ([0.5, 0.5, 0.5], [0.5, 1.0, 1.5])
-    >>> front_end_s(np.array([1.0, 2.0, 3.0]), np.full(3, 0.5), 3).tolist()  # the engine is the slower: its queue hides the other
+    >>> front_end_s(Requests.of([0.0, 0.0, 5.0], 8, 8), np.full(3, 0.5)).tolist()
     [0.5, 0.5, 0.5]
     """
-    waited = apart_s + np.cumsum(each_s - apart_s, axis=-1) / front_ends
-    first = np.arange(each_s.shape[-1]) < clients
-    idle = np.nanmin(np.where(first, steps_s, np.inf), axis=-1, keepdims=True)
-    return np.where(first, np.fmax(each_s, waited - (steps_s - idle)), each_s)
+    waited = np.maximum(apart_s + np.cumsum(each_s - apart_s) / front_ends, each_s)
+    return np.where(np.arange(each_s.size) < (asked.clients or 0), waited, each_s)
 
 
 def front_ends(e: Estimate, replicas: int = 1, prefilling: Prefilling | None = None) -> int:
@@ -44,7 +37,6 @@ def with_front_end(served: Served, e: Estimate, front_ends: int = 1) -> Served:
     """A run with what host and front end of a deployment take for each of its prompts, as clients measure it.
 
     >>> import inferplan as ip
-    >>> from inferplan.serving.requests import Requests
     >>> from inferplan.serving.simulate import simulate
     >>> from inferplan.serving.steps import LinearSteps
     >>> e = ip.estimate(ip.model("llama-3.1-8b"), ip.hardware("h100"), ip.precision("fp8"))
@@ -54,4 +46,4 @@ def with_front_end(served: Served, e: Estimate, front_ends: int = 1) -> Served:
     """
     asked = served.requests
     each = np.broadcast_to(np.asarray(e.front_end_s(asked.input_tokens), dtype=float), (len(asked),))
-    return served.with_front(front_end_s(served.ttft_s, each, asked.clients or 0, front_ends, e.apart_s))
+    return served.with_front(front_end_s(asked, each, front_ends, e.apart_s))
