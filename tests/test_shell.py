@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
@@ -15,6 +16,7 @@ from inferplan.cli.app import COMMANDS, main
 from inferplan.cli.completion import MOST, SHELLS, answers, names_of, script
 from inferplan.errors import InferplanError
 from inferplan.report.grid import Grid, wide, wrapped
+from inferplan.report.screen import Bold, rich_console
 from inferplan.specs.catalog import names
 from inferplan.specs.precision import Precision
 
@@ -92,6 +94,12 @@ def test_words_of_two_columns_are_counted_as_such() -> None:
 
 def test_control_characters_of_a_cell_do_not_reach_the_screen() -> None:
     assert "\x1b" not in "".join(Grid(("a",), [["x\x1b[31m"]], None, frozenset()).lines(20))
+
+
+def test_control_characters_of_a_text_do_not_reach_a_terminal() -> None:
+    out = io.StringIO()
+    rich_console(out, 40, plain=False, terminal=True).print(Bold("x\x1b[31m\u202ey\nz"), style="bold")
+    assert out.getvalue() == "\x1b[1mx\\x1b[31m\\u202ey\x1b[0m\n\x1b[1mz\x1b[0m\n"
 
 
 def shell(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
