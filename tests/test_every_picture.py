@@ -184,6 +184,7 @@ def test_texts_of_others_are_drawn_as_they_are(tmp_path: Path) -> None:
     with canvas() as ax:
         title(ax, "$ not {math $$ \x1b[31m")
         ax.set_xlabel("long " * 2000)
+        ax.plot([0, 1], gid="points:\x1b[31m")
     write_picture(ax, tmp_path / "x.svg")
     xml.dom.minidom.parseString((tmp_path / "x.svg").read_bytes())
     assert ax.get_title(loc="left") == "$ not {math $$ \\x1b[31m"

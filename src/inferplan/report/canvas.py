@@ -176,13 +176,16 @@ def settled(ax: Axes) -> None:
 
 
 def _legible(figure: Any) -> None:
-    """Texts as they may stand in a picture: control characters, which no SVG may hold, as escapes; endless lines cut."""
+    """Texts and names as they may stand in a picture: control characters, which no SVG may hold, as escapes; endless lines cut."""
     from matplotlib.text import Text
 
-    for text in figure.findobj(Text):
-        found = "\n".join(line_of(line) for line in text.get_text().split("\n"))
-        if found != text.get_text():
-            text.set_text(found)
+    for artist in figure.findobj():
+        if (name := artist.get_gid()) is not None:
+            artist.set_gid(line_of(str(name)))
+        if isinstance(artist, Text):
+            found = "\n".join(line_of(line) for line in artist.get_text().split("\n"))
+            if found != artist.get_text():
+                artist.set_text(found)
 
 
 def line_of(text: str, most: int = LONGEST) -> str:
