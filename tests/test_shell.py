@@ -234,6 +234,16 @@ def is_precision(name: str) -> bool:
     return True
 
 
+def test_names_that_a_shell_would_run_are_not_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hardware").mkdir()
+    for name in ("mine-1", "$(touch x)", "a b", "a;b"):
+        (tmp_path / "hardware" / f"{name}.yaml").write_text("")
+    monkeypatch.setenv("INFERPLAN_PATH", str(tmp_path))
+    found = names_of("hardware")
+    assert "mine-1" in found
+    assert not [name for name in found if set(name) & set("$ ;(")]
+
+
 def test_completion_is_quick() -> None:
     environ = {**os.environ, "_INFERPLAN_COMPLETE": "estimate\n--gpu", "_INFERPLAN_CURRENT": "h1"}
     took = []

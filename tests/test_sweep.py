@@ -458,6 +458,17 @@ def test_other_formats_hold_the_same(capsys: pytest.CaptureFixture[str], tmp_pat
         assert two[name].dropna().tolist() == (values if exact else pytest.approx(values, rel=1e-15))
 
 
+def test_unknown_prices_are_kept_beside_pieces(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    card = Path(__file__).parents[1] / "examples" / "my-card.yaml"
+    asked = ("sweep", "--model", "7b", "--gpu", str(card), "--batch", "1,2,4")
+    assert run(capsys, *asked, "--out", str(tmp_path / "whole.csv"))[0] == 0
+    pieces = [str(tmp_path / f"s{i}.csv") for i in (1, 2)]
+    for i, piece in enumerate(pieces, 1):
+        assert run(capsys, *asked, "--out", piece, "--shard", f"{i}/2")[0] == 0
+    assert run(capsys, "merge", *(f"{p}.parts" for p in pieces), "--out", str(tmp_path / "merged.csv"))[0] == 0
+    assert (tmp_path / "merged.csv").read_text() == (tmp_path / "whole.csv").read_text()
+
+
 def test_shards_make_the_whole(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     whole, merged = tmp_path / "whole.csv", tmp_path / "merged.csv"
     assert run(capsys, "sweep", *MANY, "--out", str(whole))[0] == 0

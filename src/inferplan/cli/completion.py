@@ -24,6 +24,8 @@ MOST = 300
 NAMED = re.compile(r"^  - \{?name: ([\w.+-]+)", re.MULTILINE)
 FORMAT = re.compile(r"^  - \{?name: ([\w.+-]+)((?:(?!^  - ).*\n)*)", re.MULTILINE)
 CACHED = re.compile(r"applies_to:.*\bkv\b")
+SAFE = re.compile(r"[\w.+:@-]+")
+"""Names that mean themselves in a shell: others, of files of one's own, are not offered, since shells put them in as they are."""
 LINK = re.compile(r"^  ([a-z0-9][\w.+-]*):", re.MULTILINE)
 SHELLS = ("bash", "zsh", "fish")
 CALIBRATIONS = ("default", "ideal")
@@ -151,7 +153,7 @@ def names_of(kind: str) -> list[str]:
                 found += [row["alias"] for row in csv.DictReader(table) if "/" not in row["alias"]]
         else:
             found += [p.stem for p in folder.rglob("*.yaml")]
-    return sorted(set(found))
+    return sorted(name for name in set(found) if SAFE.fullmatch(name))
 
 
 def _formats(kind: str) -> list[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 import re
 import shutil
@@ -151,7 +150,7 @@ class Pieces:
 
     def put(self, number: int, piece: Written) -> None:
         """Write a piece, what stands out of it first."""
-        write_text(self._aside(number), json.dumps(asdict(piece.tally)))
+        write_text(self._aside(number), json_text(asdict(piece.tally)))
         write_bytes(self.path(number), piece.data)
 
     def _aside(self, number: int) -> Path:
