@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import openpyxl
 import pandas as pd
 import pytest
 from hypothesis import given, settings
@@ -467,6 +468,17 @@ def test_unknown_prices_are_kept_beside_pieces(capsys: pytest.CaptureFixture[str
         assert run(capsys, *asked, "--out", piece, "--shard", f"{i}/2")[0] == 0
     assert run(capsys, "merge", *(f"{p}.parts" for p in pieces), "--out", str(tmp_path / "merged.csv"))[0] == 0
     assert (tmp_path / "merged.csv").read_text() == (tmp_path / "whole.csv").read_text()
+
+
+def test_names_are_no_formulas_in_a_workbook(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    card = (Path(__file__).parents[1] / "examples" / "my-card.yaml").read_text()
+    for name in ("=1+1", "a\x1bb"):
+        (tmp_path / f"{name}.yaml").write_text(card.replace("name: my-card", f"name: {json.dumps(name)}"))
+        asked = ("sweep", "--model", "7b", "--gpu", str(tmp_path / f"{name}.yaml"), "--batch", "1")
+        assert run(capsys, *asked, "--out", str(tmp_path / "out.xlsx"))[0] == 0
+        cells = list(openpyxl.load_workbook(tmp_path / "out.xlsx")["sweep"].iter_rows())[1]
+        assert not [c for c in cells if c.data_type == "f"]
+        assert cells[1].value == {"=1+1": "'=1+1", "a\x1bb": "a\\x1bb"}[name]
 
 
 def test_shards_make_the_whole(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferplan.errors import SpecError
+from inferplan.errors import SpecError, escaped
 from inferplan.planner.shards import Manifest, missing
 from inferplan.planner.sweep import AXES, LABELS, TEXTS, Chunk, Table, Tally
-from inferplan.report.files import csv_text, json_text, write_bytes, write_text
+from inferplan.report.files import csv_text, harmless, json_text, write_bytes, write_text
 from inferplan.specs.document import load_json
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ def _join_xlsx(paths: Sequence[Path], out: Path) -> None:
 def _kind(name: str) -> Callable[[str], Any]:
     """How a cell of a column is read."""
     if name in TEXTS:
-        return str
+        return lambda cell: harmless(escaped(cell))
     if name == "fits":
         return lambda cell: cell == "True"
     return int if name in LABELS or name in AXES else _number
