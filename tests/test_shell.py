@@ -244,6 +244,14 @@ def test_names_that_a_shell_would_run_are_not_completed(tmp_path: Path, monkeypa
     assert not [name for name in found if set(name) & set("$ ;(")]
 
 
+@pytest.mark.parametrize("index", [b"\xff\xfe", b"foo,bar\n1,2\n"])
+def test_an_index_that_does_not_read_completes_nothing(tmp_path: Path, index: bytes) -> None:
+    (tmp_path / "hardware").mkdir()
+    (tmp_path / "hardware" / "INDEX.csv").write_bytes(index)
+    found = shell(INFERPLAN_PATH=str(tmp_path), _INFERPLAN_COMPLETE="estimate\n--gpu", _INFERPLAN_CURRENT="h1")
+    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
+
+
 def test_completion_is_quick() -> None:
     environ = {**os.environ, "_INFERPLAN_COMPLETE": "estimate\n--gpu", "_INFERPLAN_CURRENT": "h1"}
     took = []

@@ -10,6 +10,7 @@ import csv
 import os
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -225,11 +226,13 @@ def _starting(found: Iterable[str], start: str) -> list[str]:
 
 
 def asked() -> bool:
-    """Whether a shell asks for candidates; they are then printed."""
+    """Whether a shell asks for candidates; they are then printed. Indexes that do not read give none: commands say why."""
     words = os.environ.get(ASKING)
     if words is None:
         return False
     import sys
 
-    sys.stdout.write("".join(f"{name}\n" for name in answers([w for w in words.split("\n") if w], os.environ.get(CURRENT, ""))))
+    with suppress(OSError, UnicodeError, KeyError, csv.Error):
+        found = answers([w for w in words.split("\n") if w], os.environ.get(CURRENT, ""))
+        sys.stdout.write("".join(f"{name}\n" for name in found))
     return True
