@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import xml.dom.minidom
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from inferplan.cli.plot_command import ELSEWHERE, PICTURES
 from inferplan.planner.sweep import sweep
 from inferplan.report import plots
 from inferplan.report.batching import compared, plot_batching
-from inferplan.report.canvas import SMALL, decades, write_picture
+from inferplan.report.canvas import LONGEST, SMALL, canvas, decades, title, write_picture
 from inferplan.report.comparison_plots import MOST, names_of, plot_comparison
 from inferplan.report.parity import plot_parity
 from inferplan.report.plan_plots import plot_plan, use
@@ -177,6 +178,17 @@ def test_plot_says_where_other_pictures_are_made(capsys: pytest.CaptureFixture[s
     assert main(["plot", "--help"]) == 0
     told = capsys.readouterr().out
     assert all(f"inferplan {command} ... --plot FILE" in told for command in ELSEWHERE.values())
+
+
+def test_texts_of_others_are_drawn_as_they_are(tmp_path: Path) -> None:
+    with canvas() as ax:
+        title(ax, "$ not {math $$ \x1b[31m")
+        ax.set_xlabel("long " * 2000)
+        ax.plot([0, 1], gid="points:\x1b[31m")
+    write_picture(ax, tmp_path / "x.svg")
+    xml.dom.minidom.parseString((tmp_path / "x.svg").read_bytes())
+    assert ax.get_title(loc="left") == "$ not {math $$ \\x1b[31m"
+    assert len(ax.get_xlabel()) == LONGEST
 
 
 def test_comparisons_and_plans_are_drawn_by_their_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

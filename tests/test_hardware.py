@@ -8,6 +8,7 @@ import pytest
 
 from inferplan.errors import SpecError, Unsupported
 from inferplan.specs import catalog
+from inferplan.specs.document import load_yaml
 from inferplan.specs.hardware import DTYPES, Accelerator, architectures, prices
 from inferplan.specs.link import links
 from inferplan.specs.quantity import Quantity
@@ -295,3 +296,12 @@ def test_prices_of_a_broken_table(tmp_path):
     (tmp_path / "hardware" / "prices.csv").write_text(head + "h100,AWS,x,eight,2.0,,on-demand,,here,low,\n")
     with pytest.raises(SpecError, match=r"prices\.csv: line 2: holds a number that cannot be read"):
         list(prices(environ={catalog.PATH_VARIABLE: str(tmp_path)}))
+
+
+@pytest.mark.parametrize("title", ["a\nb", "a\x1b[31m", "a\u202eb", "x" * 201])
+def test_a_title_is_one_line(title: str) -> None:
+    told = "must be one line of at most 200 characters"
+    data = load_yaml(FILES[0])
+    with pytest.raises(SpecError, match=told):
+        Accelerator.from_mapping({**data, "title": title})
+    assert Accelerator.from_mapping({**data, "title": "\u4e00\u5f20 card"}).title.endswith("card")

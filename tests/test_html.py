@@ -19,11 +19,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferplan.cli.app import main
+from inferplan.errors import escaped
 from inferplan.explain import Node
 from inferplan.explain.node import derived, leaf
+from inferplan.report.html.figures import Drawing, chart_html
 from inferplan.report.html.page import Axis, Bar, Bars, Chart, Fact, Mark, Page, Part, Series, Titled
 from inferplan.report.html.recorded import recorded, told
-from inferplan.report.html.render import ASSETS, rendered
+from inferplan.report.html.render import ASSETS, rendered, sort_key
 from inferplan.report.html.thin import MOST, thinned
 from inferplan.report.html.trees import Pool
 from inferplan.report.screen import table
@@ -190,13 +192,24 @@ def made(title: str = "T", words: str = "w") -> Page:
                 [chart, bars], [grid, words])  # fmt: skip
 
 
-@pytest.mark.parametrize("evil", [EVIL, WORSE, "<!--", "]]>", "$title ${data} $$", "\u2028\u2029\x00", "&lt;b&gt;"])
+@pytest.mark.parametrize("evil", [EVIL, WORSE, "<!--", "]]>", "$title ${data} $$", "\u2028\u2029\x00", "\u202e\x1b[31m", "&lt;b&gt;"])
 def test_text_of_others_stays_text(evil: str) -> None:
     tame, wild = sound(rendered(made("w", "w"))), sound(rendered(made(evil, evil)))
     assert [tag for tag, _ in wild.tags] == [tag for tag, _ in tame.tags]
-    assert "".join(wild.text).count(evil) >= 20
-    assert wild.data["charts"][0]["title"] == evil
+    assert "".join(wild.text).count(escaped(evil)) >= 20
+    assert wild.data["charts"][0]["title"] == escaped(evil)
     assert wild.scripts[1:] == tame.scripts[1:]
+
+
+def test_cells_are_sorted_by_their_first_number() -> None:
+    cells = ["1.95 s (1.3-3.6)", "188 ms (143-407)", "50.2 ms (42-60)", "no", "1.07 s (0.84-2.0)"]
+    assert [sort_key(c) for c in cells] == [1.95, 0.188, pytest.approx(0.0502), None, 1.07]
+
+
+def test_a_mark_that_a_logarithmic_axis_has_no_place_for_is_left_out() -> None:
+    drawing, marks = Drawing(), [Mark("x", 0.0, "nothing"), Mark("x", 2.0, "two"), Mark("y", 0.0, "zero")]
+    chart_html(Chart("t", Axis("x", log=True), Axis("y"), [Series("s", [1.0, 3.0], [1.0, 2.0], "blue")], marks), drawing)
+    assert [m["label"] for m in drawing.charts[0]["marks"]] == ["two", "zero"]
 
 
 def test_names_from_files_stay_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

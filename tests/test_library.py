@@ -111,3 +111,15 @@ def test_shown_estimates_are_estimates() -> None:
 
     plain = estimate(ip.model("7b"), ip.hardware("h100"), ip.precision("fp8"))
     assert of(*CASES[0]).tpot_s == plain.tpot_s
+
+
+@pytest.mark.parametrize("loads", [{"rate_per_s": ()}, {"rate_per_s": "x"}, {"clients": 1.5}, {"clients": np.nan}, {"clients": [[1]]}])
+def test_odd_loads_are_one_line(loads: dict[str, Any]) -> None:
+    with pytest.raises(ip.SpecError, match=next(iter(loads))):
+        ip.batching(ip.estimate("7b", "h100", "fp8"), **loads)
+
+
+def test_no_part_and_one_column() -> None:
+    with pytest.raises(ip.SpecError, match="hardware"):
+        ip.quantize("7b", [])
+    assert ip.validate("examples/cases.csv", by="quantity").by == ["quantity"]

@@ -10,7 +10,7 @@ import pytest
 
 import inferplan as ip
 from inferplan.cli.app import main
-from inferplan.errors import DoesNotFit, NoFeasiblePlan, SpecError
+from inferplan.errors import DoesNotFit, NoFeasiblePlan, NotFound, SpecError
 from inferplan.planner.candidate import Candidate, kinds
 from inferplan.planner.cost import Bill, Offer, break_even_per_s, cheapest, drawn_w, listed_offers, owned_usd_per_h, usd_per_million
 from inferplan.planner.demand import Demand, peak_over_mean, user_rate_per_s, windowed_rates_per_s
@@ -401,3 +401,13 @@ def test_spares_of_a_whole_node_say_so(capsys: pytest.CaptureFixture[str]) -> No
     assert "and 8 for failures, as many as a node holds)" in " ".join(capsys.readouterr().out.split())
     assert main([*words, "h100"]) == 0
     assert "and 1 for failures)" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("money", [{"prices": {"my-card": 2.0}}, {"owned": {"my-card": {"purchase_usd": 9000}}}])
+def test_a_part_in_a_file_has_its_price_by_name(money):
+    card = str(ROOT / "examples" / "my-card.yaml")
+    asked = {"model": "7b", "traffic": {"rate_per_s": 2.0}, "slo": "ttft.p95=5s", "proof": {"finalists": 0}, "money": money}
+    found = plan({**asked, "search": {"gpus": [card, "h100"], "dtype": ["fp8"]}})
+    assert {c.part for c in found.choices if c.fleet.offer} == {"my-card", "h100-sxm5-80gb"}
+    with pytest.raises(NotFound, match="no hardware called 'my-card'"):
+        plan({**asked, "search": {"gpus": ["h100"], "dtype": ["fp8"]}})

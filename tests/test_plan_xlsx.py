@@ -7,7 +7,8 @@ import re
 import pytest
 
 from inferplan.planner.plan import plan
-from inferplan.report.sheets import HEAD, harmless, plan_csv, plan_markdown, plan_workbook
+from inferplan.report.files import csv_text, harmless
+from inferplan.report.sheets import HEAD, plan_csv, plan_markdown, plan_workbook
 
 openpyxl = pytest.importorskip("openpyxl")
 CELL = re.compile(r"(?:(\w+)!)?\$?([A-Z]{1,2})\$?(\d+)")
@@ -102,6 +103,7 @@ def test_texts_of_the_user_become_no_formulas():
     risky = ("=1", "+1", "-1", "@x", "\tx", " =1")
     assert [harmless(t) for t in risky] == [f"'{t}" for t in risky]
     assert [harmless(t) for t in ("x=1", -1)] == ["x=1", -1]
+    assert csv_text([{"name": "=1", "value": -1.5}], ["name", "value"]) == "name,value\n'=1,-1.5\n"
     found = plan({"traffic": {"rate_per_s": 1.0}, "measured": {"rate_per_s": 1.0, "source": "=HYPERLINK(1)\n|x"}})
     cells = [c for sheet in Book(plan_workbook(found)).book for row in sheet.iter_rows() for c in row]
     assert not any(isinstance(c.value, str) and c.value.startswith("=") and "HYPERLINK" in c.value for c in cells)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
@@ -16,6 +17,7 @@ from inferplan.cli.completion import MOST, SHELLS, answers, names_of, script
 from inferplan.cli.examples import EXAMPLES, FIRST
 from inferplan.errors import InferplanError
 from inferplan.report.grid import Grid, wide, wrapped
+from inferplan.report.screen import Bold, rich_console
 from inferplan.specs.catalog import names
 from inferplan.specs.precision import Precision
 
@@ -93,6 +95,12 @@ def test_words_of_two_columns_are_counted_as_such() -> None:
 
 def test_control_characters_of_a_cell_do_not_reach_the_screen() -> None:
     assert "\x1b" not in "".join(Grid(("a",), [["x\x1b[31m"]], None, frozenset()).lines(20))
+
+
+def test_control_characters_of_a_text_do_not_reach_a_terminal() -> None:
+    out = io.StringIO()
+    rich_console(out, 40, plain=False, terminal=True).print(Bold("x\x1b[31m\u202ey\nz"), style="bold")
+    assert out.getvalue() == "\x1b[1mx\\x1b[31m\\u202ey\x1b[0m\n\x1b[1mz\x1b[0m\n"
 
 
 def shell(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -268,6 +276,24 @@ def is_precision(name: str) -> bool:
     except InferplanError:
         return False
     return True
+
+
+def test_names_that_a_shell_would_run_are_not_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hardware").mkdir()
+    for name in ("mine-1", "$(touch x)", "a b", "a;b"):
+        (tmp_path / "hardware" / f"{name}.yaml").write_text("")
+    monkeypatch.setenv("INFERPLAN_PATH", str(tmp_path))
+    found = names_of("hardware")
+    assert "mine-1" in found
+    assert not [name for name in found if set(name) & set("$ ;(")]
+
+
+@pytest.mark.parametrize("index", [b"\xff\xfe", b"foo,bar\n1,2\n"])
+def test_an_index_that_does_not_read_completes_nothing(tmp_path: Path, index: bytes) -> None:
+    (tmp_path / "hardware").mkdir()
+    (tmp_path / "hardware" / "INDEX.csv").write_bytes(index)
+    found = shell(INFERPLAN_PATH=str(tmp_path), _INFERPLAN_COMPLETE="estimate\n--gpu", _INFERPLAN_CURRENT="h1")
+    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
 
 
 def test_completion_is_quick() -> None:

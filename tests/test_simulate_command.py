@@ -287,3 +287,10 @@ def test_who_waits():
 
 def test_unknown_numbers_are_empty_cells():
     assert csv_columns({"a": np.array([1.5, np.nan]), "b": np.array([1, 2])}) == "a,b\n1.5,1\n,2\n"
+
+
+@pytest.mark.parametrize("command", ["simulate", "load-curve", "quantize"])
+def test_an_encoder_writes_no_tokens(capsys, command):
+    code, _, err = run(capsys, command, "-m", "bert-base", "-g", "h100")
+    assert code == 2
+    assert "BERT base, encoder writes no tokens" in err

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import openpyxl
 import pandas as pd
 import pytest
 from hypothesis import given, settings
@@ -456,6 +457,28 @@ def test_other_formats_hold_the_same(capsys: pytest.CaptureFixture[str], tmp_pat
         exact = ending == "parquet" or name != "tpot_s"  # a spreadsheet keeps 16 digits
         values = one[name].dropna().tolist()
         assert two[name].dropna().tolist() == (values if exact else pytest.approx(values, rel=1e-15))
+
+
+def test_unknown_prices_are_kept_beside_pieces(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    card = Path(__file__).parents[1] / "examples" / "my-card.yaml"
+    asked = ("sweep", "--model", "7b", "--gpu", str(card), "--batch", "1,2,4")
+    assert run(capsys, *asked, "--out", str(tmp_path / "whole.csv"))[0] == 0
+    pieces = [str(tmp_path / f"s{i}.csv") for i in (1, 2)]
+    for i, piece in enumerate(pieces, 1):
+        assert run(capsys, *asked, "--out", piece, "--shard", f"{i}/2")[0] == 0
+    assert run(capsys, "merge", *(f"{p}.parts" for p in pieces), "--out", str(tmp_path / "merged.csv"))[0] == 0
+    assert (tmp_path / "merged.csv").read_text() == (tmp_path / "whole.csv").read_text()
+
+
+def test_names_are_no_formulas_in_a_workbook(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    card = (Path(__file__).parents[1] / "examples" / "my-card.yaml").read_text()
+    for name in ("=1+1", "a\x1bb"):
+        (tmp_path / f"{name}.yaml").write_text(card.replace("name: my-card", f"name: {json.dumps(name)}"))
+        asked = ("sweep", "--model", "7b", "--gpu", str(tmp_path / f"{name}.yaml"), "--batch", "1")
+        assert run(capsys, *asked, "--out", str(tmp_path / "out.xlsx"))[0] == 0
+        cells = list(openpyxl.load_workbook(tmp_path / "out.xlsx")["sweep"].iter_rows())[1]
+        assert not [c for c in cells if c.data_type == "f"]
+        assert cells[1].value == {"=1+1": "'=1+1", "a\x1bb": "a\\x1bb"}[name]
 
 
 def test_shards_make_the_whole(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(Path(__file__).parent)]
 from markdown_table import table  # noqa: E402
 
-MEASURED = ("README.md", "RESULTS.md", "OFFLINE.md", "LLAMA.md", "DISAGGREGATED.md", "CALIBRATE.md", "serving.png")
+MEASURED = ("README.md", "RESULTS.md", "OFFLINE.md", "LLAMA.md", "OPEN_LOOP.md", "DISAGGREGATED.md", "CALIBRATE.md", "serving.png")
 OUTSIDE = {
     "README.md": "index.md",
     "README.zh-CN.md": "zh.md",

@@ -10,6 +10,7 @@ import csv
 import os
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ MOST = 300
 NAMED = re.compile(r"^  - \{?name: ([\w.+-]+)", re.MULTILINE)
 FORMAT = re.compile(r"^  - \{?name: ([\w.+-]+)((?:(?!^  - ).*\n)*)", re.MULTILINE)
 CACHED = re.compile(r"applies_to:.*\bkv\b")
+SAFE = re.compile(r"[\w.+:@-]+")
+"""Names that mean themselves in a shell: others, of files of one's own, are not offered, since shells put them in as they are."""
 LINK = re.compile(r"^  ([a-z0-9][\w.+-]*):", re.MULTILINE)
 SHELLS = ("bash", "zsh", "fish")
 CALIBRATIONS = ("default", "ideal")
@@ -151,7 +154,7 @@ def names_of(kind: str) -> list[str]:
                 found += [row["alias"] for row in csv.DictReader(table) if "/" not in row["alias"]]
         else:
             found += [p.stem for p in folder.rglob("*.yaml")]
-    return sorted(set(found))
+    return sorted(name for name in set(found) if SAFE.fullmatch(name))
 
 
 def _formats(kind: str) -> list[str]:
@@ -223,11 +226,13 @@ def _starting(found: Iterable[str], start: str) -> list[str]:
 
 
 def asked() -> bool:
-    """Whether a shell asks for candidates; they are then printed."""
+    """Whether a shell asks for candidates; they are then printed. Indexes that do not read give none: commands say why."""
     words = os.environ.get(ASKING)
     if words is None:
         return False
     import sys
 
-    sys.stdout.write("".join(f"{name}\n" for name in answers([w for w in words.split("\n") if w], os.environ.get(CURRENT, ""))))
+    with suppress(OSError, UnicodeError, KeyError, csv.Error):
+        found = answers([w for w in words.split("\n") if w], os.environ.get(CURRENT, ""))
+        sys.stdout.write("".join(f"{name}\n" for name in found))
     return True

@@ -75,13 +75,18 @@ class Market:
     def offers(self, part: Accelerator) -> list[Offer]:
         """All offers for a part: your own price, an owned device, or the list's."""
         m = self.goal.money
-        named = {_named(n): p for n, p in m.prices.items()}
-        owned = {_named(n): o for n, o in m.owned.items()}
-        if part.name in named:
-            return [Offer(part.name, "your price", "", named[part.name], m.node_gpus)]
-        if part.name in owned:
-            return self._owned(part, owned[part.name])
+        for name, price in m.prices.items():
+            if self._means(name, part):
+                return [Offer(part.name, "your price", "", price, m.node_gpus)]
+        for name, own in m.owned.items():
+            if self._means(name, part):
+                return self._owned(part, own)
         return _listed(part, tuple(m.kinds), tuple(m.providers))
+
+    def _means(self, name: str, part: Accelerator) -> bool:
+        """Whether a name is that of a part; the parts that are searched, which may stand in files, come before those of the catalog."""
+        searched = {_named(text) for text in self.goal.search.gpus or ()}
+        return name == part.name or (name not in searched and _named(name) == part.name)
 
     def _owned(self, part: Accelerator, own: Owned) -> list[Offer]:
         m = self.goal.money

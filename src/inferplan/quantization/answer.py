@@ -182,7 +182,7 @@ def quantized(run: Run, weights: Sequence[str], kv: Sequence[str]) -> Quantized:
     """Each format of weights with each of the cache, as `run` estimates a pair of names.
 
     Raises NotFound for an unknown format, SpecError for one that stands twice; what a part or an engine does not run is an option with
-    its reason.
+    its reason. Raises Unsupported for a model that writes no tokens.
 
     >>> from functools import partial
     >>> from inferplan.deployment import estimate
@@ -194,6 +194,8 @@ def quantized(run: Run, weights: Sequence[str], kv: Sequence[str]) -> Quantized:
     """
     _checked(weights, kv)
     base = run(BASE, BASE)
+    if not base.model.generates:
+        raise Unsupported(f"{base.model.title} writes no tokens, by whose times formats are compared: 'inferplan estimate' has its pass")
     options = tuple(_option(base, run, w, k) for k in kv for w in weights)
     return Quantized(base, options, tuple(_crossings(base, run, options)))
 

@@ -14,6 +14,7 @@ from inferplan.errors import NotFound, SpecError, Unsupported
 from inferplan.readers.gguf import Gguf, GgufTensor
 from inferplan.readers.gguf_architectures import Header, published
 from inferplan.readers.huggingface.config import read_config
+from inferplan.specs.base import as_line
 from inferplan.specs.model import Model
 from inferplan.specs.precision import BODY, library, mix_type
 
@@ -42,7 +43,7 @@ def model_of_gguf(gguf: Gguf, *, name: str | None = None) -> tuple[Model, str | 
     precision = precision_of_gguf(gguf, header)
     note = "; ".join(n for n in (model.note, *remarks(gguf, header, model)) if n)
     return model.model_copy(
-        update={"note": note or None, "precision": precision, "title": str(gguf.metadata.get("general.name") or model.title)}
+        update={"note": note or None, "precision": precision, "title": as_line(str(gguf.metadata.get("general.name") or model.title))}
     ), precision
 
 

@@ -128,6 +128,8 @@ def quantize(
     """
     shape = open_model(model).told if isinstance(model, str) else model
     some = [hardware] if isinstance(hardware, (str, Accelerator)) else list(hardware)
+    if not some:
+        raise SpecError("needs one part at least", field="hardware")
     weights, caches = (text.split(",") for text in usual(Engine.find(engine)))
 
     def answer(part: Accelerator | str) -> Quantized:
@@ -187,10 +189,24 @@ def batching(
         raise SpecError("give rate_per_s or clients, not both", field="clients")
     loads: dict[str, Any] = {}
     if rate_per_s is not None:
-        loads["rate_per_s"] = np.atleast_1d(np.asarray(rate_per_s, dtype=float))
+        loads["rate_per_s"] = _numbers(rate_per_s, "rate_per_s")
     if clients is not None:
-        loads["clients"] = np.atleast_1d(np.asarray(clients, dtype=int))
+        loads["clients"] = _numbers(clients, "clients")
+        if not np.all(np.isfinite(loads["clients"]) & (loads["clients"] % 1 == 0)):
+            raise SpecError("must be whole numbers from 1", field="clients", value=clients)
+        loads["clients"] = loads["clients"].astype(int)
     return compared(e, Workload(prompts, outputs, hit_rate), max_num_seqs=max_num_seqs, batch=static_batch, **loads)
+
+
+def _numbers(values: Any, field: str) -> np.ndarray:
+    """One number or several as an array of one axis; raises SpecError for none, and for what is no number."""
+    try:
+        found = np.atleast_1d(np.asarray(values, dtype=float))
+    except (TypeError, ValueError):
+        raise SpecError("must be a number, or several", field=field, value=values) from None
+    if found.ndim != 1 or not found.size:
+        raise SpecError("must be a number, or several", field=field, value=values)
+    return found
 
 
 def requests(
@@ -253,7 +269,9 @@ def load_curve(
     )  # fmt: skip
 
 
-def validate(cases: str | os.PathLike[str], *, by: Sequence[str] = ("quantity",), efficiency: str = "default", **told: Any) -> Validation:
+def validate(
+    cases: str | os.PathLike[str], *, by: str | Sequence[str] = ("quantity",), efficiency: str = "default", **told: Any
+) -> Validation:
     """Predictions beside the known values of a case file, or of what a benchmark printed; `told` says columns of all rows.
 
     >>> import inferplan as ip
@@ -265,6 +283,7 @@ def validate(cases: str | os.PathLike[str], *, by: Sequence[str] = ("quantity",)
     from inferplan.calibrate.validate import outcomes
     from inferplan.roofline.efficiency import Efficiency
 
+    by = [by] if isinstance(by, str) else by
     rows, columns = read_cases(os.fspath(cases), {name: str(value) for name, value in told.items()})
     for column in by:
         if column not in (*columns, "quantity", "case"):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from inferplan.errors import SpecError
+from inferplan.errors import SpecError, escaped
 from inferplan.report.files import write_bytes
 from inferplan.units import UNITS, show
 
@@ -33,6 +33,7 @@ GROUND = {"fc": "white", "ec": "none", "alpha": 0.75, "pad": 0.6}  # behind a te
 STYLE = Path(__file__).with_name("inferplan.mplstyle")
 ENDINGS: dict[str, dict[str, None] | None] = {"png": None, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 TITLE_WIDTH = 50
+LONGEST = 120  # characters of a line in a picture
 COUNTS = {"billions": 1e9, "millions": 1e6}  # words for large numbers without a unit
 ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
 OUTSIDE, TEXT = 1000.0, 100.0
@@ -170,7 +171,31 @@ def short(value: float) -> str:
 def settled(ax: Axes) -> None:
     """Let the figure find its layout, so that places on it can be measured."""
     figure: Any = ax.figure
+    _legible(figure)
     figure.draw_without_rendering()
+
+
+def _legible(figure: Any) -> None:
+    """Texts and names as they may stand in a picture: control characters, which no SVG may hold, as escapes; endless lines cut."""
+    from matplotlib.text import Text
+
+    for artist in figure.findobj():
+        if (name := artist.get_gid()) is not None:
+            artist.set_gid(line_of(str(name)))
+        if isinstance(artist, Text):
+            found = "\n".join(line_of(line) for line in artist.get_text().split("\n"))
+            if found != artist.get_text():
+                artist.set_text(found)
+
+
+def line_of(text: str, most: int = LONGEST) -> str:
+    r"""A line of a picture: no control character, and at most so many characters.
+
+    >>> line_of("a" + chr(27), 9), line_of("a long name", 6)
+    ('a\\x1b', 'a lon…')
+    """
+    text = escaped(text)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def label_apart(ax: Axes, points: Sequence[tuple[float, float]], texts: Sequence[str], avoid: np.ndarray, **style: Any) -> None:
@@ -290,6 +315,7 @@ def ending(path: str | os.PathLike[str]) -> str:
 
 def _fix(figure: Any) -> None:
     """Let the layout be found once and keep it in whole ten thousandths: its solver is not the same to the last digit each time."""
+    _legible(figure)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for panel in figure.axes:
@@ -302,6 +328,7 @@ def png_bytes(ax: Axes, dpi: int) -> bytes:
 
     data, figure = io.BytesIO(), cast(Any, ax.figure)
     with style.context(STYLE):
+        _legible(figure)
         figure.savefig(data, format="png", dpi=dpi)
     return data.getvalue()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferplan.deployment import Estimate
-from inferplan.report.canvas import BLACK, BLUE, DARK, SMALL, TITLE_WIDTH, VERMILION, canvas, divided, plain, title, unit_axis
+from inferplan.report.canvas import BLACK, BLUE, DARK, SMALL, TITLE_WIDTH, VERMILION, canvas, divided, line_of, plain, title, unit_axis
 from inferplan.terms import TERMS
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ def names_of(found: Sequence[Estimate]) -> list[str]:
     """What tells each estimate apart from the others, in words."""
     every = _parts(found)
     differ = [i for i in range(4) if len({parts[i] for parts in every}) > 1] or [0]
-    names = [", ".join(parts[i] for i in differ) for parts in every]
-    return [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in names]
+    return [line_of(", ".join(parts[i] for i in differ), LONGEST) for parts in every]
 
 
 def _shared(found: Sequence[Estimate]) -> list[str]:

@@ -18,6 +18,7 @@ from typing import Any
 from inferplan.errors import SpecError
 
 ESCAPED = "backslashreplace"
+RISKY = ("=", "+", "-", "@", "\t", "\r")  # what a formula of a spreadsheet begins with
 
 
 def json_text(value: Any) -> str:
@@ -37,8 +38,17 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def harmless(value: Any) -> Any:
+    """A text that no spreadsheet takes for a formula: what begins with = + - @ or a tab gets a quote in front.
+
+    >>> harmless("=1+1"), harmless("h100"), harmless(-1.0)
+    ("'=1+1", 'h100', -1.0)
+    """
+    return f"'{value}" if isinstance(value, str) and value.lstrip(" ").startswith(RISKY) else value
+
+
 def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:
-    """CSV of mappings with the given columns."""
+    """CSV of mappings with the given columns; no text in it is a formula to a spreadsheet."""
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
@@ -49,7 +59,7 @@ def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:
 
 def _cell(value: Any) -> Any:
     value = _plain(value)
-    return "" if value is None else value
+    return "" if value is None else harmless(value)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:

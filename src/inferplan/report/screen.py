@@ -37,10 +37,17 @@ def rich_console(stream: Any, width: int, *, plain: bool, terminal: bool = False
     """Rich's console with nothing guessed from the text, nor from where it runs."""
     from rich.console import Console
 
+    class Terminal(Console):
+        """Rich's console, which would let control characters of a text through to the terminal."""
+
+        def print(self, *pieces: Any, **how: Any) -> None:
+            """As rich prints, with the lines of texts escaped."""
+            super().print(*("\n".join(map(escaped, p.split("\n"))) if isinstance(p, str) else p for p in pieces), **how)
+
     look: Any = {"highlight": False, "emoji": False, "markup": False, "force_jupyter": False}
     if not terminal:
         look |= {"color_system": None}
-    return Console(file=stream, width=width, no_color=plain, force_terminal=terminal, **look)
+    return Terminal(file=stream, width=width, no_color=plain, force_terminal=terminal, **look)
 
 
 class Bold(str):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
-from inferplan.errors import InferplanError
+from inferplan.errors import InferplanError, escaped
 from inferplan.planner.plan import Choice, Plan
 from inferplan.planner.rows import choice_rows
-from inferplan.report.files import csv_text
+from inferplan.report.files import csv_text, harmless
 from inferplan.report.plan import headline, sentence, swing_text, usd
 from inferplan.terms import TERMS
 from inferplan.units import show
@@ -16,22 +16,12 @@ from inferplan.units import show
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-RISKY = ("=", "+", "-", "@", "\t", "\r")
 MONTHS = 24
-
-
-def harmless(value: Any) -> Any:
-    """A text that no spreadsheet takes for a formula: what begins with = + - @ or a tab gets a quote in front.
-
-    >>> harmless("=1+1"), harmless("h100"), harmless(-1.0)
-    ("'=1+1", 'h100', -1.0)
-    """
-    return f"'{value}" if isinstance(value, str) and value.lstrip(" ").startswith(RISKY) else value
 
 
 def plan_csv(p: Plan, *, comment: bool = True) -> str:
     """A row per choice under the glossary's keys, in base units; as a comment in front what was asked, what is answered, and units."""
-    rows = [{k: harmless(v) for k, v in row.items()} for row in choice_rows(p)]
+    rows = choice_rows(p)
     columns = list(rows[0])
     if not comment:
         return csv_text(rows, columns)
@@ -135,6 +125,11 @@ def plan_workbook(p: Plan) -> bytes:
     return out.getvalue()
 
 
+def _words(text: str) -> str:
+    """A text in a workbook, which holds no control character."""
+    return str(harmless(escaped(text)))
+
+
 def _assumptions_sheet(sheet: Any, p: Plan) -> None:
     d, s, rule = p.demand, p.goal.safety, p.goal.safety.rule
     spare = rule.spare if rule.kind in ("spare", "zonal") else p.best.fleet.kept_units - p.best.fleet.units if rule.kind == "chance" else 0
@@ -144,8 +139,8 @@ def _assumptions_sheet(sheet: Any, p: Plan) -> None:
         "hours": p.goal.money.hours_per_month, "price": 0.0,
     }  # fmt: skip
     sheet.title = "Assumptions"
-    sheet.append([harmless(headline(p))])
-    sheet.append([harmless(sentence(p))])
+    sheet.append([_words(headline(p))])
+    sheet.append([_words(sentence(p))])
     sheet.append(["assumption", "value", "unit"])
     for name, meaning, unit in ASSUMED:
         sheet.append([meaning, values[name], unit])
@@ -156,7 +151,7 @@ def _assumptions_sheet(sheet: Any, p: Plan) -> None:
     sheet.append([])
     sheet.append(["Change column B, and prices on the sheet Plan: all else follows. What a replica takes comes from inferplan,"])
     sheet.append([f"for limits {p.targets.text or 'of a measurement'}; with other lengths or limits make a new plan."])
-    sheet.append([f"Redundancy: {harmless(s.redundancy)}" + ("; spares are those of this plan" if rule.kind == "chance" else "")])
+    sheet.append([f"Redundancy: {_words(s.redundancy)}" + ("; spares are those of this plan" if rule.kind == "chance" else "")])
     for column, width in (("A", 50), ("B", 16), ("C", 10)):
         sheet.column_dimensions[column].width = width
 
@@ -201,7 +196,7 @@ def _plan_cells(c: Choice, row: int, kind: str) -> list[Any]:
     spares = f"I{row}+{c.fleet.replicas - c.fleet.at_peak}" if c.pools else kept(kind, f"I{row}", each)
     tokens = f"{PLANNED['day']}*3600*{AT['hours']}"
     return [
-        harmless(c.name), harmless(c.part), c.gpus_per_replica, c.rate_per_s, harmless(offer.name) if offer else "",
+        _words(c.name), _words(c.part), c.gpus_per_replica, c.rate_per_s, _words(offer.name) if offer else "",
         offer.usd_per_gpu_h if offer else None, offer.node_gpus if offer else 1,
         f"=MIN(I{row},{needed(PLANNED['mean'], f'D{row}')})", f"={needed(PLANNED['peak'], f'D{row}')}",
         f"={spares}", f"=J{row}*C{row}", f"={billed(f'J{row}', f'C{row}', f'G{row}')}",
@@ -229,5 +224,5 @@ def _limits_sheet(sheet: Any, p: Plan) -> None:
     for c in p.choices:
         for late in c.latencies:
             cells = [late.target.limit_s, late.at_mean_s, late.at_peak_s, late.simulated_s, late.half_width_s]
-            sheet.append([harmless(c.name), late.target.name, *cells])
+            sheet.append([_words(c.name), late.target.name, *cells])
     sheet.column_dimensions["A"].width = 50

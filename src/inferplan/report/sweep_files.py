@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 import re
 import shutil
@@ -20,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferplan.errors import SpecError
+from inferplan.errors import SpecError, escaped
 from inferplan.planner.shards import Manifest, missing
 from inferplan.planner.sweep import AXES, LABELS, TEXTS, Chunk, Table, Tally
-from inferplan.report.files import csv_text, json_text, write_bytes, write_text
+from inferplan.report.files import csv_text, harmless, json_text, write_bytes, write_text
 from inferplan.specs.document import load_json
 
 if TYPE_CHECKING:
@@ -151,7 +150,7 @@ class Pieces:
 
     def put(self, number: int, piece: Written) -> None:
         """Write a piece, what stands out of it first."""
-        write_text(self._aside(number), json.dumps(asdict(piece.tally)))
+        write_text(self._aside(number), json_text(asdict(piece.tally)))
         write_bytes(self.path(number), piece.data)
 
     def _aside(self, number: int) -> Path:
@@ -286,7 +285,7 @@ def _join_xlsx(paths: Sequence[Path], out: Path) -> None:
 def _kind(name: str) -> Callable[[str], Any]:
     """How a cell of a column is read."""
     if name in TEXTS:
-        return str
+        return lambda cell: harmless(escaped(cell))
     if name == "fits":
         return lambda cell: cell == "True"
     return int if name in LABELS or name in AXES else _number

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from inferplan.engine.segment import Segment
 from inferplan.engine.step import Setting, Step, step
-from inferplan.errors import SpecError
+from inferplan.errors import SpecError, Unsupported
 from inferplan.specs.hardware import Accelerator
 from inferplan.specs.model import Model
 from inferplan.specs.precision import Precision
@@ -199,7 +199,11 @@ def table_steps(
         decodes at once, tokens of one request, and new tokens of one step that the grids reach to.
     draft
         guesses that a decode step verifies.
+
+    Raises Unsupported for a model that writes no tokens.
     """
+    if not model.generates:
+        raise Unsupported(f"{model.title} writes no tokens: its requests take one pass, see 'inferplan estimate'")
 
     def passed(*segments: Segment) -> Step:
         return step(model, hardware, precision, *segments, setting=setting)

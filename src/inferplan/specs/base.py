@@ -5,14 +5,36 @@ Knows no part, no model and no unit.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
-from inferplan.errors import SpecError
+from inferplan.errors import SpecError, escaped
 from inferplan.specs.document import load_yaml
 
 _PYDANTIC = frozenset(dir(BaseModel)) - {"model_dump", "model_copy"}
+
+
+LONGEST_LINE = 200
+
+
+def _one_line(text: str) -> str:
+    if not text.isprintable() or len(text) > LONGEST_LINE:
+        raise ValueError(f"must be one line of at most {LONGEST_LINE} characters, none of which controls a terminal")
+    return text
+
+
+def as_line(text: str) -> str:
+    r"""A text of a foreign file as it may stand in headings.
+
+    >>> as_line("a\nb")
+    'a\\nb'
+    """
+    return escaped(text)[:LONGEST_LINE]
+
+
+Line = Annotated[str, AfterValidator(_one_line)]
+"""A text that stands in headings."""
 
 
 class Record(BaseModel):

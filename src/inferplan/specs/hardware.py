@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model
 
 from inferplan.errors import SpecError, Unsupported, shown
 from inferplan.shown import Shown
-from inferplan.specs.base import Record
+from inferplan.specs.base import Line, Record
 from inferplan.specs.catalog import data_file, find, folders, normalise
 from inferplan.specs.document import read_text
 from inferplan.specs.quantity import BytesPerS, BytesQ, FlopsPerS, Hertz, Pure, Quantity, Sourced, Watts, quantity, refusal
@@ -131,9 +131,9 @@ class Accelerator(Shown, Sourced):
     """
 
     name: str
-    title: str
+    title: Line
     aliases: Names = ()
-    vendor: str
+    vendor: Line
     family: str | None = None
     architecture: str = "generic"
     form: str | None = None

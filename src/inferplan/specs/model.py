@@ -16,7 +16,7 @@ from pydantic import Field, field_validator, model_validator
 
 from inferplan.errors import NotFound, SpecError
 from inferplan.shown import Shown
-from inferplan.specs.base import Record, Spec
+from inferplan.specs.base import Line, Record, Spec
 from inferplan.specs.cache import CacheEntry
 from inferplan.specs.ffns import Experts, FeedForward
 from inferplan.specs.mixers import Count, Mixer, Optional0
@@ -247,7 +247,7 @@ class Model(Shown, Stack, Spec):
     """
 
     name: str
-    title: str
+    title: Line
     aliases: Annotated[tuple[str, ...], Loose] = ()
     family: str = ""
     architecture: str = ""

@@ -18,7 +18,7 @@ from inferplan.readers.huggingface.families import reader_of, refuse_drafts
 from inferplan.readers.huggingface.fields import Fields
 from inferplan.readers.huggingface.quantization import reading_of
 from inferplan.readers.huggingface.towers import towers_of, uncounted
-from inferplan.specs.base import complaint
+from inferplan.specs.base import as_line, complaint
 from inferplan.specs.document import load_json
 from inferplan.specs.model import Model
 
@@ -70,7 +70,7 @@ def _model(data: dict[str, Any], file: Any, name: str) -> Model:
     head = parts.pop("head", None) or ("tied" if tied(outer, text) else "own")
     stated: dict[str, Any] = {
         "name": name,
-        "title": name.replace("--", "/"),
+        "title": as_line(name.replace("--", "/")),
         "family": kind,
         "architecture": str(architecture),
         "vocab": parts.pop("vocab", None) or vocabulary(text),

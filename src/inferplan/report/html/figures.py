@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any
 
 import numpy as np
 
 from inferplan.report.canvas import plain, prefixed, round_step
 from inferplan.report.html.page import Axis, Bar, Bars, Chart, Series
+from inferplan.report.html.text import escape
 from inferplan.report.html.thin import rule, thinned
 from inferplan.units import UNITS, show, significant
 
@@ -64,6 +64,10 @@ class Scale:
         return {"label": self.axis.label, "unit": self.unit, "log": self.axis.log}
 
 
+def _drawn(value: float, axis: Axis) -> bool:
+    return math.isfinite(value) and (value > 0 or not axis.log)
+
+
 def _short(value: float) -> float | int:
     found = float(f"{value:.{DIGITS}g}")
     return int(found) if found.is_integer() and abs(found) < 2**53 else found
@@ -75,7 +79,7 @@ def chart_html(chart: Chart, drawing: Drawing) -> str:
     x = Scale.of(chart.x, [s.x for s in chart.series])
     y = Scale.of(chart.y, [v for s in chart.series for v in (s.y, s.low, s.high) if v is not None])
     marks = [{"axis": m.axis, "value": _short(m.value / (x if m.axis == "x" else y).by), "label": m.label, "colour": m.colour}
-             for m in chart.marks if math.isfinite(m.value)]  # fmt: skip
+             for m in chart.marks if _drawn(m.value, chart.x if m.axis == "x" else chart.y)]  # fmt: skip
     drawing.charts.append(
         {"title": chart.title, "x": x.record(), "y": y.record(), "series": [_series(s, x, y) for s in chart.series], "marks": marks}
     )

@@ -9,23 +9,24 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
-from html import escape
 from pathlib import Path
 from string import Template
 
-from inferplan.errors import SpecError
+from inferplan.errors import SpecError, escaped
 from inferplan.explain import Node
 from inferplan.report.explain import value_text
 from inferplan.report.grid import Grid
 from inferplan.report.html.figures import Drawing, bars_html, chart_html
 from inferplan.report.html.page import Bars, Chart, Fact, Page, Titled
+from inferplan.report.html.text import escape
 from inferplan.report.html.trees import Pool
 from inferplan.units import UNITS
 
 ASSETS = Path(__file__).parents[1] / "assets"
 ENDINGS = (".html", ".htm")
 WORDY = 34  # characters from which on a cell is broken over lines
-_CELL = re.compile(r"\$?([+-]?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*(%|[A-Za-zµ$/]*)\Z")
+_CELL = re.compile(r"\$?([+-]?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*(%|[A-Za-zµ$/]*)(?:\s*\([^)]*\))?\Z")
+PLAIN = ("%", "x")  # what may stand behind a number that is sorted as it is
 
 
 def ending(path: str | os.PathLike[str]) -> None:
@@ -75,18 +76,29 @@ def json_within(value: object) -> str:
     >>> json_within(["</script><!--"])
     '["\\u003c/script\\u003e\\u003c!--"]'
     """
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(_honest(value), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
+def _honest(value: object) -> object:
+    """The same, with control characters and direction marks of its texts as escapes."""
+    if isinstance(value, str):
+        return escaped(value)
+    if isinstance(value, dict):
+        return {name: _honest(one) for name, one in value.items()}
+    return [_honest(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
 def sort_key(text: str) -> float | None:
-    """What a cell is sorted by: its number in base units, or None for words.
+    """What a cell is sorted by: its number in base units, whatever stands in brackets behind it, or None for words.
 
     >>> sort_key("1,234"), sort_key("12.5 ms"), sort_key("$3"), sort_key("40 %"), sort_key("80.0 GiB"), sort_key("h100")
     (1234.0, 0.0125, 3.0, 40.0, 85899345920.0, None)
+    >>> sort_key("1.95 s (1.3-3.6)"), sort_key("0 B (0 %)"), sort_key("1.5x"), sort_key("3 of 4")
+    (1.95, 0.0, 1.5, None)
     """
     match = _CELL.match(text.strip())
-    if not match or not (match[2] == "%" or match[2] in UNITS):
+    if not match or not (match[2] in PLAIN or match[2] in UNITS):
         return None
     return float(match[1].replace(",", "")) * UNITS.get(match[2], (1.0, ""))[0]
 
