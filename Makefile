@@ -24,7 +24,7 @@ unit: $(READY)
 	$(BIN)/pytest -n 2 -m "not slow"
 
 slow: $(READY)
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -n 2 -m slow
 
 docs: $(INSTALLED)
 	$(BIN)/python -c "import mkdocs, material, mkdocstrings_handlers.python" 2>/dev/null || \
