@@ -178,10 +178,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
-        from difflib import get_close_matches
+        from inferplan.errors import near_misses
 
-        near = get_close_matches(name, __all__, n=3)
-        told = f"; near it: {', '.join(near)}" if near and not name.startswith("_") else ""
+        told = "" if name.startswith("_") else near_misses(name, __all__)
         raise AttributeError(f"module 'inferplan' has no attribute {name!r}{told}")
     return getattr(importlib.import_module(f"inferplan.{_WHERE[name]}"), name)
 

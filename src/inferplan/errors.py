@@ -5,6 +5,7 @@ Knows no file format and no screen: the command line turns each into one line an
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 _LONGEST_VALUE = 80
@@ -39,6 +40,18 @@ def shown_path(path: Any) -> str:
     """
     text = escaped(str(path))
     return text if len(text) <= _LONGEST_PATH else "..." + text[-(_LONGEST_PATH - 3) :]
+
+
+def near_misses(text: str, names: Iterable[str], *, n: int = 3, cutoff: float = 0.6) -> str:
+    """What is added to a message that a name is not known: up to `n` names near it, or nothing.
+
+    >>> near_misses("tpto", ["tpot", "ttft", "weights"]), near_misses("xyz", ["tpot"])
+    ('; near it: tpot', '')
+    """
+    from difflib import get_close_matches
+
+    near = get_close_matches(text, list(names), n=n, cutoff=cutoff)
+    return f"; near it: {', '.join(near)}" if near else ""
 
 
 class InferplanError(Exception):

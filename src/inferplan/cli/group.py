@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from inferplan.cli.app import COMMANDS, INTERRUPTED
 from inferplan.cli.examples import EXAMPLES, FIRST, paragraph
-from inferplan.errors import InferplanError, OutputClosed, SpecError, shown
+from inferplan.errors import InferplanError, OutputClosed, SpecError, near_misses, shown
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 EXIT_CODES = "Exit codes: 0 done; 1 does not fit, or no plan; 2 wrong input, in one line on stderr; 130 interrupted."
@@ -35,10 +35,7 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that is to run; one that is not there gives near misses."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from difflib import get_close_matches
-
-            near = get_close_matches(args[0], COMMANDS, n=3, cutoff=0.5)
-            told = f"; near it: {', '.join(near)}" if near else ""
+            told = near_misses(args[0], COMMANDS, cutoff=0.5)
             raise InferplanError(f"no command called '{shown(args[0])}'{told}; see 'inferplan --help'")
         return super().resolve_command(ctx, args)
 

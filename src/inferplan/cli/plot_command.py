@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from inferplan.cli import options as o
-from inferplan.errors import SpecError
+from inferplan.errors import SpecError, near_misses
 
 app = typer.Typer(add_completion=False)
 PICTURES = ("roofline", "breakdown", "batch", "context", "memory")
@@ -26,10 +26,7 @@ def _named(picture: str) -> str:
     command = ELSEWHERE.get(name) or (name if name in ELSEWHERE.values() else None)
     if command:
         raise SpecError(f"is drawn by the command that makes it: inferplan {command} ... --plot FILE", field="PICTURE", value=picture)
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, [*PICTURES, *ELSEWHERE], n=2, cutoff=0.5)
-    told = f"; near it: {', '.join(near)}" if near else f"; one of {', '.join(PICTURES)}"
+    told = near_misses(name, [*PICTURES, *ELSEWHERE], n=2, cutoff=0.5) or f"; one of {', '.join(PICTURES)}"
     raise SpecError(f"is no picture{told}", field="PICTURE", value=picture)
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from inferplan.errors import NotFound, Unsupported, shown
+from inferplan.errors import NotFound, Unsupported, near_misses, shown
 from inferplan.specs.base import Record
 from inferplan.specs.catalog import data_file, normalise
 from inferplan.specs.quantity import BytesPerS, Pure, Seconds, Sourced
@@ -80,8 +79,7 @@ class Links(Sourced):
         for name, link in self.links.items():
             if key in (name, normalise(link.title)):
                 return link
-        near = get_close_matches(key, self.links, n=4)
-        raise NotFound(f"no link called '{shown(text)}'{'; near it: ' + ', '.join(near) if near else ''}")
+        raise NotFound(f"no link called '{shown(text)}'{near_misses(key, self.links, n=4)}")
 
     def pcie_bytes_per_s(self, gen: int, lanes: int = 16) -> float:
         """The one-way bandwidth of a PCIe slot; raises Unsupported for a generation that the table lacks.
