@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,11 +11,11 @@ from inferplan.deployment import POINTS, Estimate, price, step_segment
 from inferplan.engine.convention import ALGORITHM
 from inferplan.engine.op import Pass
 from inferplan.engine.segment import Segment
-from inferplan.errors import NotFound, Unsupported, shown
+from inferplan.errors import NotFound, Unsupported, near_misses, shown
 from inferplan.explain import room, shapes
 from inferplan.explain.node import Node, derived, leaf, product, total
 from inferplan.explain.shapes import unless_one
-from inferplan.explain.sources import counted, fitted, given, part_number, price_per_h
+from inferplan.explain.sources import counted, engine_added, given, part_number, price_per_h
 from inferplan.explain.times import Opened, compute_s, floor_s, memory_s, moved_bytes, opened, step_s
 from inferplan.explain.work import View
 
@@ -95,19 +94,11 @@ def front_end(e: Estimate) -> Node:
     if not e.model.generates:
         return leaf("front_end_s", 0, "s", f"counted: {e.model.title} makes no tokens")
     layers, tokens = counted("layers", len(e.model.order), e.model), tokens_of(e, "input_tokens")
-    terms = [
-        _beside(e, "per_prompt"),
-        product("of_layers", "s", layers, _beside(e, "per_prompt_layer")),
-        product("of_tokens", "s", tokens, _beside(e, "per_input_token")),
-    ]
+    whole, of_layer, of_token = (
+        engine_added(name, e.setting.efficiency, e.setting.engine) for name in ("per_prompt", "per_prompt_layer", "per_input_token")
+    )
+    terms = [whole, product("of_layers", "s", layers, of_layer), product("of_tokens", "s", tokens, of_token)]
     return total("front_end_s", "s", terms, empty="the calibration knows nothing beside the steps")
-
-
-def _beside(e: Estimate, name: str) -> Node:
-    """Seconds of the engine's own for a prompt, by their name in its overhead."""
-    eff, engine = e.setting.efficiency, e.setting.engine
-    own = eff.overhead(engine)
-    return fitted(name, getattr(own, name), "s", eff, own.basis, f"overhead of {engine}", own.note)
 
 
 def prefill_time(e: Estimate) -> Node:
@@ -293,8 +284,7 @@ def explain(quantity: str, estimate: Estimate) -> Node:
     key = quantity.strip().lower().replace("-", "_")
     key = ALIASES.get(key, key.removesuffix("_s") if key.removesuffix("_s") in QUANTITIES else key)
     if key not in QUANTITIES:
-        near = difflib.get_close_matches(key, QUANTITIES, n=3)
-        hint = f"; near it: {', '.join(near)}" if near else f"; there are {', '.join(QUANTITIES)}"
+        hint = near_misses(key, QUANTITIES) or f"; there are {', '.join(QUANTITIES)}"
         raise NotFound(f"no quantity called '{shown(quantity)}'{hint}")
     return QUANTITIES[key](estimate)
 

@@ -60,6 +60,12 @@ def fitted(label: str, value: float, unit: str, eff: Efficiency, basis: str, ori
     return leaf(label, value, unit, f"calibration {eff.name}: {basis} ({origin})" + _note(note))
 
 
+def engine_added(label: str, eff: Efficiency, engine: str, architecture: str | None = None) -> Node:
+    """Seconds that an engine adds, by their name in its overhead on a class of parts."""
+    own = eff.overhead(engine, architecture)
+    return fitted(label, getattr(own, label), "s", eff, own.basis, f"overhead of {engine}", own.note)
+
+
 def engine_number(
     label: str, engine: Engine, setting: str, unit: str, hardware: Accelerator | None = None, *, default: float | None = None,
     ranks: Numeric = 1,

@@ -12,7 +12,7 @@ from inferplan.engine.op import Op
 from inferplan.engine.step import Step
 from inferplan.explain.node import Node, by_formula, derived, leaf, product, total, word
 from inferplan.explain.shapes import unless_one
-from inferplan.explain.sources import counted, fitted, given, part_number
+from inferplan.explain.sources import counted, engine_added, fitted, given, part_number
 from inferplan.explain.wires import collective_s
 from inferplan.explain.work import Piece, View, context_message, pieces, width
 from inferplan.roofline.comm import host_link
@@ -162,9 +162,7 @@ def _host_s(run: Opened) -> Node:
 
 def _added(run: Opened, name: str) -> Node:
     """Seconds of the engine's own, by their name in its overhead."""
-    eff, engine = run.step.setting.efficiency, run.step.setting.engine
-    own = eff.overhead(engine, run.hardware.architecture)
-    return fitted(name, getattr(own, name), "s", eff, own.basis, f"overhead of {engine}", own.note)
+    return engine_added(name, run.step.setting.efficiency, run.step.setting.engine, run.hardware.architecture)
 
 
 def _layers(run: Opened, kind: str) -> Node:
