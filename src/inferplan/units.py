@@ -33,7 +33,7 @@ def _table() -> dict[str, tuple[float, str]]:
 
 
 UNITS = _table()
-_EXAMPLES = {"B": "80 GiB", "B/s": "3.35 TB/s", "FLOP/s": "989 TFLOP/s", "s": "50 ms", "W": "700 W", "USD/h": "2.5 USD/h", "Hz": "1.98 GHz"}
+EXAMPLES = {"B": "80 GiB", "B/s": "3.35 TB/s", "FLOP/s": "989 TFLOP/s", "s": "50 ms", "W": "700 W", "USD/h": "2.5 USD/h", "Hz": "1.98 GHz"}
 _FORM = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ$/]*)\s*\Z")
 
 
@@ -48,7 +48,7 @@ def parse(text: object, unit: str) -> float:
     Traceback (most recent call last):
     inferplan.errors.SpecError: 3.35 TB: the unit 'TB' is not one of B/s, write it like '3.35 TB/s'
     """
-    example = _EXAMPLES.get(unit, f"1 {unit}")
+    example = EXAMPLES.get(unit, f"1 {unit}")
     if not isinstance(text, str):
         raise SpecError(f"needs a number with its unit, like '{example}'", value=text)
     match = _FORM.match(text[:200])

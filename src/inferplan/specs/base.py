@@ -13,9 +13,7 @@ from inferplan.errors import SpecError, escaped
 from inferplan.specs.document import load_yaml
 
 _PYDANTIC = frozenset(dir(BaseModel)) - {"model_dump", "model_copy"}
-
-
-LONGEST_LINE = 200
+LONGEST_LINE = 200  # characters of a title; screens are 160 wide at most
 
 
 def _one_line(text: str) -> str:

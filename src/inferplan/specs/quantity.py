@@ -18,8 +18,7 @@ from inferplan.specs.base import Record, Spec
 Kind = Literal["vendor", "measured", "published", "derived", "fitted", "assumed"]
 Confidence = Literal["high", "medium", "low"]
 
-_EXAMPLES = {"B": "80 GiB", "B/s": "3.35 TB/s", "FLOP/s": "989 TFLOP/s", "s": "50 ms", "W": "700 W", "USD/h": "2.5 USD/h"}
-_EXAMPLES |= {"Hz": "1980 MHz", "": "0.82"}
+_EXAMPLES = {**units.EXAMPLES, "Hz": "1980 MHz", "": "0.82"}
 
 
 def refusal(error: SpecError) -> PydanticCustomError:
