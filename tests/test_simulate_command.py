@@ -11,7 +11,7 @@ from inferplan.calibrate.cases import Case
 from inferplan.calibrate.predict import Predictor
 from inferplan.cli.app import main
 from inferplan.report.serving import csv_columns, waiting_at
-from inferplan.serving.protocol import front_end_wait_s
+from inferplan.serving.front_end import front_end_wait_s
 from inferplan.serving.requests import Requests
 from inferplan.serving.schedule import Schedule
 from inferplan.serving.simulate import simulate

@@ -23,8 +23,8 @@ from inferplan.cli.app import main
 from inferplan.errors import SpecError
 from inferplan.roofline.efficiency import Efficiency
 from inferplan.serving.continuous import continuous
-from inferplan.serving.front_end import front_end_s
-from inferplan.serving.protocol import front_end_wait_s, simulate_case
+from inferplan.serving.front_end import front_end_s, front_end_wait_s
+from inferplan.serving.protocol import simulate_case
 from inferplan.serving.requests import Requests, closed_loop
 from inferplan.specs.parallel import Parallel
 

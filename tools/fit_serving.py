@@ -30,7 +30,8 @@ from inferplan.engine.segment import Segment
 from inferplan.engine.step import Setting, Step, decode, prefill, step
 from inferplan.memory.capacity import capacity
 from inferplan.roofline.efficiency import Efficiency, Overhead
-from inferplan.serving.protocol import front_end_wait_s, simulate_case
+from inferplan.serving.front_end import front_end_wait_s
+from inferplan.serving.protocol import simulate_case
 from inferplan.serving.schedule import Schedule
 from inferplan.specs.parallel import Parallel
 

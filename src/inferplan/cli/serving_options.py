@@ -267,7 +267,7 @@ class Prepared:
 
     def run(self, requests: Requests, *, series: bool = False, progress: Any = None) -> Served:
         """The simulation of some requests, as clients measure it: with what host and front end take, where step times are calibrated."""
-        from inferplan.serving.front_end import front_ends, with_front_end
+        from inferplan.serving.front_end import front_ends_of, with_front_end
         from inferplan.serving.simulate import simulate
 
         t = self.traffic
@@ -276,7 +276,7 @@ class Prepared:
             acceptance=t.acceptance(), series=series, progress=progress,
         )  # fmt: skip
         e = self.estimate
-        return with_front_end(found, e, front_ends(e, t.replicas, self.prefilling)) if self.calibrated else found
+        return with_front_end(found, e, front_ends_of(e, t.replicas, self.prefilling)) if self.calibrated else found
 
 
 def prepared(asked: Asked, traffic: Traffic) -> Prepared:

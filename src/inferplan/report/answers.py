@@ -23,7 +23,7 @@ from inferplan.report.batching import Compared, compared
 from inferplan.report.notebook import Estimate, estimate
 from inferplan.serving import arrivals as laws
 from inferplan.serving.batch_times import Workload
-from inferplan.serving.front_end import front_ends, with_front_end
+from inferplan.serving.front_end import front_ends_of, with_front_end
 from inferplan.serving.lengths import Lengths
 from inferplan.serving.protocol import case_steps
 from inferplan.serving.requests import Requests
@@ -244,7 +244,7 @@ def simulate(asked: Requests | Any, steps: Steps | deployment.Estimate, schedule
         return simulated(asked, steps, schedule, **options)
     chosen = schedule or Schedule.of(steps.capacity)
     found = simulated(asked, case_steps(steps, chosen, asked.longest), chosen, **options)
-    return with_front_end(found, steps, front_ends(steps, options.get("replicas", 1), options.get("prefilling")))
+    return with_front_end(found, steps, front_ends_of(steps, options.get("replicas", 1), options.get("prefilling")))
 
 
 def load_curve(

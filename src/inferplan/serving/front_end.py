@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inferplan.deployment import Estimate
+from inferplan.formula import formula
+from inferplan.ops import Numeric
 from inferplan.serving.requests import Requests
 from inferplan.serving.served import Served
 
@@ -28,7 +30,23 @@ def front_end_s(asked: Requests, each_s: NDArray[np.float64], front_ends: int = 
     return np.where(np.arange(each_s.size) < (asked.clients or 0), waited, each_s)
 
 
-def front_ends(e: Estimate, replicas: int = 1, prefilling: Prefilling | None = None) -> int:
+@formula(
+    "apart_s + (each_s - apart_s) * ((clients + 1) / (2 * prompts_per_client) + 1 - 1 / prompts_per_client)",
+    unit="s",
+    ref="one server, deterministic service: clients that start together wait for each other once, later prompts come alone",
+)
+def front_end_wait_s(each_s: Numeric, clients: Numeric, prompts_per_client: Numeric, apart_s: Numeric = 0.0) -> Numeric:
+    """Mean seconds that prompts of a closed loop spend in a front end, `each_s` per prompt alone.
+
+    It takes them one after the other, but for `apart_s` of it, which they spend side by side.
+
+    >>> round(front_end_wait_s(0.02, 64, 10), 3), round(front_end_wait_s(0.12, 64, 10, 0.1), 3)
+    (0.083, 0.183)
+    """
+    return apart_s + (each_s - apart_s) * ((clients + 1) / (2 * prompts_per_client) + 1 - 1 / prompts_per_client)
+
+
+def front_ends_of(e: Estimate, replicas: int = 1, prefilling: Prefilling | None = None) -> int:
     """How many read prompts side by side: one for each replica; where others prefill, one for each attention rank of those."""
     return replicas if prefilling is None else prefilling.replicas * int(np.asarray(e.setting.parallel.dp))
 

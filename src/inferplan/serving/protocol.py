@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from inferplan.deployment import Estimate
-from inferplan.formula import formula
-from inferplan.ops import Numeric
+from inferplan.serving.front_end import front_end_wait_s
 from inferplan.serving.requests import closed_loop
 from inferplan.serving.schedule import Schedule, graph_sizes
 from inferplan.serving.served import Served
@@ -34,22 +33,6 @@ def case_steps(e: Estimate, schedule: Schedule, longest: int) -> TableSteps:
         e.model, e.hardware, e.precision, e.setting, most_decodes=schedule.slots, most_context=longest,
         most_tokens=schedule.max_num_batched_tokens, graphs=graph_sizes(e.capacity),
     )  # fmt: skip
-
-
-@formula(
-    "apart_s + (each_s - apart_s) * ((clients + 1) / (2 * prompts_per_client) + 1 - 1 / prompts_per_client)",
-    unit="s",
-    ref="one server, deterministic service: clients that start together wait for each other once, later prompts come alone",
-)
-def front_end_wait_s(each_s: Numeric, clients: Numeric, prompts_per_client: Numeric, apart_s: Numeric = 0.0) -> Numeric:
-    """Mean seconds that prompts of a closed loop spend in a front end, `each_s` per prompt alone.
-
-    It takes them one after the other, but for `apart_s` of it, which they spend side by side.
-
-    >>> round(front_end_wait_s(0.02, 64, 10), 3), round(front_end_wait_s(0.12, 64, 10, 0.1), 3)
-    (0.083, 0.183)
-    """
-    return apart_s + (each_s - apart_s) * ((clients + 1) / (2 * prompts_per_client) + 1 - 1 / prompts_per_client)
 
 
 def simulate_case(
