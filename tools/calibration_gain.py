@@ -12,12 +12,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 from markdown_table import table
 
 from inferplan.calibrate.cases import Case, read_cases
 from inferplan.calibrate.fit import calibrate, spread_over
 from inferplan.calibrate.predict import Predictor
+from inferplan.calibrate.summary import summary
 from inferplan.calibrate.times import TIMES
 from inferplan.calibrate.validate import outcomes
 from inferplan.roofline.efficiency import Efficiency
@@ -49,8 +49,7 @@ def deployments() -> dict[tuple[str, ...], list[Case]]:
 
 def error(cases: Sequence[Case], efficiency: Efficiency) -> float:
     """Median error of cases."""
-    errors = [abs(o.error) for o in outcomes(cases, Predictor(efficiency)) if o.error is not None]
-    return float(np.median(errors)) if errors else 0.0
+    return summary(outcomes(cases, Predictor(efficiency))).median_error or 0.0
 
 
 def gain(cases: Sequence[Case]) -> tuple[float, float, int]:

@@ -8,7 +8,6 @@ on the longest queue. Those of a request's mean gap were not measured there; mos
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from residual_bands import balance, made, rows_of
 from residual_bands import written as bands_written
 from table_results import predicted
 
-from inferplan.calibrate.summary import summary
+from inferplan.calibrate.summary import Summary, grouped, summary
 from inferplan.calibrate.validate import Outcome
 
 ROOT = Path(__file__).parents[1]
@@ -84,11 +83,8 @@ def page(found: Sequence[Outcome], of: Bands) -> str:
 
 def by(found: Sequence[Outcome], columns: Sequence[str], of: Bands | None = None) -> str:
     """A table of errors and of what bands hold."""
-    groups: dict[tuple[str, ...], list[Outcome]] = defaultdict(list)
-    for o in found:
-        row = o.case.row | {"quantity": o.case.quantity}
-        groups[tuple(row[c] for c in columns)].append(o)
-    lines = [[*key, *_cells(own), *([_unseen(key, of)] if of else [])] for key, own in [*sorted(groups.items()), (_all(columns), found)]]
+    groups = grouped(found, columns) | {_all(columns): summary(found)}
+    lines = [[*key, *_cells(s), *([_unseen(key, of)] if of else [])] for key, s in groups.items()]
     return table([*columns, "rows", "median", "mean", "sign", "held", *(["model out"] if of else [])], lines)
 
 
@@ -96,8 +92,7 @@ def _all(columns: Sequence[str]) -> tuple[str, ...]:
     return ("all", *[""] * (len(columns) - 1))
 
 
-def _cells(own: Sequence[Outcome]) -> list[str]:
-    s = summary(own)
+def _cells(s: Summary) -> list[str]:
     shown = [s.median_error or 0.0, s.mean_error or 0.0]
     sign, held = f"{100 * (s.signed_median or 0.0):+.1f} %", f"{100 * (s.covered or 0.0):.0f} %"
     return [str(s.rows), *(f"{100 * x:.1f} %" for x in shown), sign, held]

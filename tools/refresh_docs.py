@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import csv
 import io
-import json
 import os
 import re
 import shlex
@@ -127,8 +126,12 @@ def with_figures(text: str, known: dict[str, str]) -> str:
 
 @cache
 def rows(page: str, heading: str) -> list[dict[str, str]]:
-    """The table under a heading of a page, a mapping per row; columns without a name are numbered, later ones of a name have a 2."""
-    text = (ROOT / page).read_text().split(f"\n## {heading}", 1)[1]
+    """The table under a heading of a page, a mapping per row; columns without a name are numbered, later ones of a name have a 2.
+
+    Without a heading, the table above the first one.
+    """
+    text = (ROOT / page).read_text()
+    text = text.split(f"\n## {heading}", 1)[1] if heading else text
     lines = [line for line in re.split(r"\n## ", text)[0].splitlines() if line.startswith("|")]
     cells = [[c.strip() for c in line.strip("|").split("|")] for line in lines if not set(line) <= set("|-")]
     head = [name or str(i) for i, name in enumerate(cells[0])]
@@ -145,7 +148,7 @@ def row(page: str, heading: str, **wanted: str) -> dict[str, str]:
 
 def figures() -> dict[str, str]:
     """Every figure that a page may name, from the accuracy pages, the calibration and the pages of exact counts."""
-    return served() | tables() | llama() | pools() | calibrated() | front_ends() | memory() | catalog()
+    return served() | tables() | llama() | pools() | arrivals() | calibrated() | front_ends() | memory() | catalog()
 
 
 def served() -> dict[str, str]:
@@ -181,7 +184,8 @@ def tables() -> dict[str, str]:
 def llama() -> dict[str, str]:
     """Of validation/LLAMA.md."""
     page = "validation/LLAMA.md"
-    found = {"llama.rows": re.search(r"([\d,]+) of the rows", (ROOT / page).read_text())[1]}  # type: ignore[index]
+    text = (ROOT / page).read_text()
+    found = {"llama.rows": re.search(r"([\d,]+) of the rows", text)[1], "llama.parts": re.search(r"on (\d+) parts", text)[1]}  # type: ignore[index]
     for phase in ("decode", "prefill"):
         for key, text in (("part", "one part out"), ("model", "one model out"), ("derates", "two derates")):
             found[f"llama.{phase}.{key}"] = row(page, "All rows", _0=phase, prediction=text)["median"]
@@ -189,10 +193,16 @@ def llama() -> dict[str, str]:
 
 
 def pools() -> dict[str, str]:
-    """Of validation/DISAGGREGATED.md, whose first table has no heading of its own."""
-    text = (ROOT / "validation/DISAGGREGATED.md").read_text()
-    found = {f"pools.{name}": re.search(rf"^\| {name}_s \|[^|]*\|[^|]*\| ([\d.]+ %)", text, re.MULTILINE)[1] for name in ("ttft", "tpot")}  # type: ignore[index]
-    return found | {"pools.runs": re.search(r"(\d+) runs", text)[1]}  # type: ignore[index]
+    """Of validation/DISAGGREGATED.md."""
+    whole = rows("validation/DISAGGREGATED.md", "")
+    found = {f"pools.{r['quantity'].removesuffix('_s')}": r["median"] for r in whole}
+    return found | {"pools.runs": whole[0]["rows"]}
+
+
+def arrivals() -> dict[str, str]:
+    """Medians over served runs under arrival rates, which nothing was fitted to, of validation/OPEN_LOOP.md."""
+    whole = [r for r in rows("validation/OPEN_LOOP.md", "") if r["statistic"]]
+    return {f"open.{r['quantity'].removesuffix('_s')}.{r['statistic']}": r["median"] for r in whole}
 
 
 def calibrated() -> dict[str, str]:
@@ -226,12 +236,6 @@ def catalog() -> dict[str, str]:
     return {k.replace("parts.groups", "makers").replace("models.groups", "families"): v for k, v in found.items()}
 
 
-def open_loop() -> dict[str, str]:
-    """Medians over served runs under arrival rates, which nothing was fitted to: predicted anew, some seconds."""
-    record = json.loads("\n".join(printed("$ inferplan validate validation/open_loop.csv --by quantity,statistic --json")))
-    return {f"open.{g['quantity'].removesuffix('_s')}.{g['statistic']}": f"{100 * g['median_error']:.1f} %" for g in record["groups"]}
-
-
 def _space(share: str) -> str:
     """Per cent as the pages write them: `72%` as `72 %`."""
     return re.sub(r"(?<=\d)%", " %", share)
@@ -251,7 +255,7 @@ def main() -> int:
     behind = []
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(workplace(Path(folder)))
-        known = figures() | open_loop()
+        known = figures()
         for path in pages():
             text = refreshed(path, known)
             if text != path.read_text():

@@ -1,9 +1,7 @@
 """Error bands of served runs, from residuals that a fit had not seen: calibration/bands.yaml, written by tools/fit_serving.py.
 
-A band's ends are the 10th and 90th percentile of measured over predicted, of predictions with the model left out and with the part left
-out together. Models differ from each other more than the runs of one, so that the percentiles of all but one model hold fewer than 80 % of
-the runs of that one: ends are moved outwards, both by the same factor, until bands made without a model hold 80 % of its runs, over all.
-Where requests wait for cache the ends stay: too few models are among those runs.
+Bands as tools/residual_bands.py makes them, of predictions with the model left out and with the part left out together, tried without one
+model at a time. Where requests wait for cache the ends stay: too few models are among those runs.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import residual_bands
 from residual_bands import Made, Table, made
 from residual_bands import written as bands_written
 
@@ -33,9 +32,8 @@ def without_class(shipped: Efficiency, architecture: str, parts: set[str]) -> Ef
 
 
 def balance(d: pd.DataFrame) -> np.ndarray:
-    """Each series of runs counts by the square root of its number; 1 in the mean."""
-    weight = np.sqrt(1 / d.groupby(SERIES).case.transform("size"))
-    return (weight / weight.mean()).to_numpy()
+    """Weights of served runs by their series."""
+    return residual_bands.balance(list(zip(*(d[column] for column in SERIES), strict=True)))
 
 
 def band(d: pd.DataFrame, known: np.ndarray, predicted: list[np.ndarray], *, widen: bool = True) -> Made:

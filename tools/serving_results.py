@@ -22,7 +22,7 @@ SEEN = "nvidia-hopper"  # a class of the vendor whose classes were left out
 PICTURE = ROOT / "validation" / "serving.png"
 PAGE = ROOT / "validation" / "RESULTS.md"
 PEERS = ROOT / "validation" / "aiconfigurator.csv"
-Made = dict[str, np.ndarray]
+Found = dict[str, np.ndarray]
 
 HEAD = """# How far estimates lie from served traffic
 
@@ -30,8 +30,8 @@ Written by `python tools/fit_serving.py`; do not edit. {rows:,} runs of the publ
 in a closed loop, ten prompts each, lengths uniform from 0.8 to 1 of nominal. Errors are of the mean time per output token (TPOT) and of the
 mean time to first token (TTFT).
 
-- **in sample**: constants of calibration/serving.yaml, fitted to these runs: ten for TPOT (two of each engine, four shared) and four for
-  TTFT (one of each engine, one shared). Kernels and links come from timings of kernels alone.
+- **in sample**: constants of calibration/serving.yaml, fitted to these runs: ten for TPOT (two of each engine, four shared) and six for
+  TTFT (one of each engine, one more of SGLang and of TensorRT-LLM, one shared). Kernels and links come from timings of kernels alone.
 - **one model out**, **one part out**: each model's (each part's) runs predicted from constants fitted to all others, which is what a
   model or a part that nobody measured gets.
 - **the plain roofline**: efficiency 1, nothing added. **two constants**: {compute:.0%} of the peak and {bandwidth:.0%} of the
@@ -74,7 +74,7 @@ cache is a large one of the wait, so that means of TTFT errors are far above the
 """
 
 
-def page(d: pd.DataFrame, tpot: Made, ttft: Made, shares: tuple[float, float], waiting: np.ndarray, shipped: Efficiency) -> str:
+def page(d: pd.DataFrame, tpot: Found, ttft: Found, shares: tuple[float, float], waiting: np.ndarray, shipped: Efficiency) -> str:
     """The whole page; predictions by how they were made, the two constants, which runs wait for cache, and the calibration with bands."""
     d = d.merge(pd.read_csv(PEERS), on="case", how="left", validate="one_to_one")
     inside = {name: held(d, found["one model out"], name, waiting, shipped) for name, found in (("tpot", tpot), ("ttft", ttft))}
@@ -93,7 +93,7 @@ def held(d: pd.DataFrame, predicted: np.ndarray, quantity: TimeName, waiting: np
     return (ratio >= low) & (ratio <= high)
 
 
-def _bands(d: pd.DataFrame, inside: Made, waiting: np.ndarray, shipped: Efficiency) -> str:
+def _bands(d: pd.DataFrame, inside: Found, waiting: np.ndarray, shipped: Efficiency) -> str:
     lines = []
     for quantity, found in inside.items():
         for known in KNOWN:
@@ -120,7 +120,7 @@ def _errors(predicted: np.ndarray, known: np.ndarray) -> np.ndarray:
     return error[np.isfinite(error)]
 
 
-def _overall(d: pd.DataFrame, tpot: Made, ttft: Made) -> str:
+def _overall(d: pd.DataFrame, tpot: Found, ttft: Found) -> str:
     lines = []
     for title, found, column in (("TPOT", tpot, "tpot_s"), ("TTFT", ttft, "ttft_s")):
         modes = {f"AIConfigurator, {mode}": d[f"{mode}_{column}"].to_numpy() for mode in ("silicon", "hybrid")}
@@ -131,7 +131,7 @@ def _overall(d: pd.DataFrame, tpot: Made, ttft: Made) -> str:
     return table(["", "prediction", "predicted", "median", "mean", "90th", "within 10 %", "20 %", "30 %"], lines)
 
 
-def _slices(d: pd.DataFrame, tpot: Made, ttft: Made, inside: np.ndarray) -> str:
+def _slices(d: pd.DataFrame, tpot: Found, ttft: Found, inside: np.ndarray) -> str:
     lines = []
     for key, rows in d.groupby(SERIES).indices.items():
         known = d.tpot_s.to_numpy()[rows]
@@ -147,7 +147,7 @@ def _slices(d: pd.DataFrame, tpot: Made, ttft: Made, inside: np.ndarray) -> str:
 SLICE = ["model", "engine", "gpu"]
 
 
-def _peers(d: pd.DataFrame, tpot: Made, ttft: Made, columns: list[str]) -> str:
+def _peers(d: pd.DataFrame, tpot: Found, ttft: Found, columns: list[str]) -> str:
     """Our errors and AIConfigurator's in each slice."""
     lines = []
     for key, rows in d.groupby(columns).indices.items():
@@ -168,7 +168,7 @@ def _median(e: np.ndarray) -> str:
     return f"{100 * np.median(e):.1f} %" if e.size else ""
 
 
-def _loads(d: pd.DataFrame, tpot: Made) -> str:
+def _loads(d: pd.DataFrame, tpot: Found) -> str:
     lines = []
     for column in ("concurrency", "engine", "gpu"):
         for value, rows in d.groupby(column).indices.items():

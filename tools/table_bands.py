@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from fit_tables import GROUPS, ROWS, Group, Run, Table, bare, fit, plain, run_of
-from residual_bands import LEAST, Made, balance, made
+from residual_bands import LEAST, Made, balance, made, rows_of
 from residual_bands import Table as Bands
 from residual_bands import written as bands_written
 
@@ -214,10 +214,8 @@ def _both(own: list[Row], general: Made | None, *, both: bool) -> dict[str, Made
 def main() -> None:
     table = bands(*rows())
     PATH.write_text(HEAD + "\n".join(bands_written(table)) + "\n")
-    for quantity, places in table.items():
-        for place, known in places.items():
-            for name, band in known.items():
-                print(quantity, place, name, *band.cells)
+    for line in rows_of(table):
+        print(*line)
 
 
 if __name__ == "__main__":

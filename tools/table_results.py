@@ -155,8 +155,8 @@ BEHIND = """- **Routers and runtime**: Dynamo's front end, router and the hand-o
   of few clients
   they are most of the time to first token, which is estimated too low there.
 - **TTFT at many clients** is a queue: all clients start at once, so that its mean is about half of the time in which the prefill pool
-  reads one prompt of each, and an error of a prompt's reading is one of the whole wait. SGLang's is estimated too high: its front
-  end (2.9 ms a prompt and layer) was fitted to aggregated runs of at most 512 clients, where it stands for all that is not told apart.
+  reads one prompt of each, and an error of a prompt's reading is one of the whole wait. SGLang's front end was fitted to aggregated
+  runs of at most 512 clients, where it stands for all that is not told apart.
 - **Multi-token prediction**: DeepSeek runs are published with and without it, and no label tells them apart. TPOT estimated too high,
   by up to 1.7 times, is its mark; so is the spread between runs of equal settings.
 - **Experts over 32 devices and more**: ranks wait for the busiest, and all-to-all runs in kernels of its own (DeepEP, and
